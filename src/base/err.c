@@ -1,0 +1,112 @@
+/* err.c - building error sentences, and the table that ties a code to HTTP and Connect. */
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+
+static const struct {
+    int status;
+    const char *name;
+} codes[ERR_CODES] = {
+    [ERR_NONE] = { 200, "ok" },
+    [ERR_INVALID] = { 400, "invalid_argument" },
+    [ERR_UNAUTHENTICATED] = { 401, "unauthenticated" },
+    [ERR_DENIED] = { 403, "permission_denied" },
+    [ERR_NOT_FOUND] = { 404, "not_found" },
+    [ERR_METHOD] = { 405, "unimplemented" },
+    [ERR_NOT_ACCEPTABLE] = { 406, "invalid_argument" },
+    [ERR_CONFLICT] = { 409, "already_exists" },
+    [ERR_PRECONDITION] = { 400, "failed_precondition" },
+    [ERR_TOO_LARGE] = { 413, "resource_exhausted" },
+    [ERR_LIMIT] = { 429, "resource_exhausted" },
+    [ERR_HEADERS] = { 431, "resource_exhausted" },
+    [ERR_TIMEOUT] = { 504, "deadline_exceeded" },
+    [ERR_UNSUPPORTED] = { 501, "unimplemented" },
+    [ERR_UPSTREAM] = { 502, "unavailable" },
+    [ERR_UNAVAILABLE] = { 503, "unavailable" },
+    [ERR_NO_SPACE] = { 507, "resource_exhausted" },
+    [ERR_UNKNOWN] = { 500, "unknown" },
+    [ERR_GONE] = { 499, "canceled" },
+    [ERR_INTERNAL] = { 500, "internal" },
+};
+
+int err_status(enum err_code code) { return codes[code].status; }
+
+const char *err_name(enum err_code code) { return codes[code].name; }
+
+enum err_code err_from_errno(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ESRCH: return ERR_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case EXDEV: return ERR_DENIED;
+    case EEXIST:
+    case ENOTEMPTY:
+    case EBUSY: return ERR_CONFLICT;
+    case EINVAL:
+    case ENAMETOOLONG:
+    case ENOTDIR:
+    case EISDIR: return ERR_INVALID;
+    case ELOOP: return ERR_PRECONDITION;
+    case ENOSPC:
+    case EDQUOT: return ERR_NO_SPACE;
+    case EFBIG: return ERR_TOO_LARGE;
+    case EMFILE:
+    case ENFILE:
+    case EAGAIN: return ERR_LIMIT;
+    case ETIMEDOUT: return ERR_TIMEOUT;
+    case ECANCELED:
+    case EPIPE:
+    case ECONNRESET: return ERR_GONE;
+    case ECONNREFUSED:
+    case EHOSTUNREACH:
+    case ENETUNREACH: return ERR_UPSTREAM;
+    case ENOSYS:
+    case EOPNOTSUPP: return ERR_UNSUPPORTED;
+    default: return ERR_INTERNAL;
+    }
+}
+
+int err_set(struct err *err, enum err_code code, const char *fmt, ...)
+{
+    va_list ap;
+
+    err->code = code;
+    va_start(ap, fmt);
+    vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+int err_sys(struct err *err, const char *fmt, ...)
+{
+    int error = errno;
+    va_list ap;
+    size_t n;
+
+    err->code = err_from_errno(error);
+    va_start(ap, fmt);
+    vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+    va_end(ap);
+    n = strlen(err->msg);
+    snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", strerrordesc_np(error));
+    return -1;
+}
+
+int err_in(struct err *err, const char *fmt, ...)
+{
+    char rest[sizeof(err->msg)];
+    va_list ap;
+    size_t n;
+
+    memcpy(rest, err->msg, sizeof(rest));
+    va_start(ap, fmt);
+    vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+    va_end(ap);
+    n = strlen(err->msg);
+    snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", rest);
+    return -1;
+}

@@ -1,0 +1,49 @@
+/* err.h - a code for programs, a sentence for people.
+ *
+ * A function that can fail takes `struct err *` last and returns -1 (or NULL) after setting it.
+ * On success neither *err nor the outputs' owners are touched. Only the top logs. */
+#ifndef BASE_ERR_H
+#define BASE_ERR_H
+
+#include "base/util.h"
+
+enum err_code {
+    ERR_NONE,
+    ERR_INVALID,         /* the request is wrong: 400 */
+    ERR_UNAUTHENTICATED, /* we do not know who asks: 401 */
+    ERR_DENIED,          /* we know and refuse: 403 */
+    ERR_NOT_FOUND,       /* 404 */
+    ERR_METHOD,          /* the path exists, the verb does not: 405 */
+    ERR_NOT_ACCEPTABLE,  /* no encoding the client takes: 406 */
+    ERR_CONFLICT,        /* it exists already, or is in the wrong state: 409 */
+    ERR_PRECONDITION,    /* the system is not in a state for this: 400 in Connect's table */
+    ERR_TOO_LARGE,       /* a body beyond its bound: 413 */
+    ERR_LIMIT,           /* a bound on number or rate: 429 */
+    ERR_HEADERS,         /* header bytes or count beyond their bound: 431 */
+    ERR_TIMEOUT,         /* 504, or 408 where the client was slow */
+    ERR_UNSUPPORTED,     /* 501 */
+    ERR_UPSTREAM,        /* the other side failed us: 502 */
+    ERR_UNAVAILABLE,     /* try again: 503 */
+    ERR_NO_SPACE,        /* 507 */
+    ERR_UNKNOWN,         /* Connect's "unknown": 500 */
+    ERR_GONE,            /* the peer left in the middle: no answer can be given */
+    ERR_INTERNAL,        /* 500 */
+    ERR_CODES
+};
+
+struct err {            /* on the caller's stack: nothing to free, nothing to leak */
+    enum err_code code; /* maps one to one to an HTTP status and a Connect code */
+    char msg[256];      /* "create s1: mount overlay: No space left on device" */
+};
+
+/* All three return -1, so that a caller can write: return err_sys(err, "open %s", path); */
+int err_set(struct err *err, enum err_code code, const char *fmt, ...) PRINTF(3, 4);
+int err_sys(struct err *err, const char *fmt, ...)
+    PRINTF(2, 3); /* appends errno's text, maps its code */
+int err_in(struct err *err, const char *fmt, ...) PRINTF(2, 3); /* puts "context: " in front */
+
+int err_status(enum err_code code);       /* the HTTP status */
+const char *err_name(enum err_code code); /* the Connect code's name */
+enum err_code err_from_errno(int error);
+
+#endif

@@ -1,0 +1,9 @@
+/* id.h - names that cannot be guessed. */
+#ifndef BASE_ID_H
+#define BASE_ID_H
+
+#include <stddef.h>
+
+void id_random(char *out, size_t n); /* n characters of [a-z0-9] and a NUL: n + 1 bytes */
+
+#endif

@@ -1,0 +1,20 @@
+/* setting.h - bounds with a name: the parser, the limits, the help and the error texts all read
+ * one table, so they cannot disagree. */
+#ifndef BASE_SETTING_H
+#define BASE_SETTING_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct setting {
+    const char *name; /* "http.header-bytes"; NULL ends the table */
+    int64_t *value;   /* holds the default until set */
+    int64_t min, max;
+    const char *help; /* one sentence with its unit */
+};
+
+/* "name=value" for one of several tables (the list ends with NULL). */
+int setting_set(const struct setting *const *tables, const char *assignment, struct err *err);
+void setting_print(const struct setting *const *tables, struct buf *out);
+
+#endif
