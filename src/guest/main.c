@@ -1,0 +1,2 @@
+/* main.c - cove-guest. */
+int main(void) { return 0; }

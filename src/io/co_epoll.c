@@ -1,0 +1,582 @@
+/* co_epoll.c - stackful coroutines on epoll.
+ *
+ * Each descriptor is registered once, edge-triggered, for both directions; a call tries the system
+ * call first and parks only after EAGAIN, so a request costs no epoll_ctl. A turn of the loop runs
+ * what is ready, then waits for events or the nearest deadline (a binary heap).
+ *
+ * Stacks are cut from slabs, touched lazily, each with a guard page below it. struct co sits at the
+ * top of its own stack and is never unmapped, so that a stale co_ref can be checked safely. */
+#include "io/co.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "io/co_switch.h"
+
+#ifdef CO_ASAN
+enum { STACK = 512 << 10 }; /* red zones make frames several times larger */
+#else
+enum { STACK = 64 << 10 };
+#endif
+enum { PAGE = 4096, SLAB = 64, HOT = 64, NO_TIMER = -1, EVENTS = 256 };
+
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102 /* Linux 6.13: a guard without a mapping of its own */
+#endif
+
+enum wake { WOKEN_COND, WOKEN_FD, WOKEN_TIME, WOKEN_CANCEL };
+
+struct co {
+    struct co_context ctx;
+    struct co *next;  /* ready list, free list, done list */
+    struct list all;  /* every live coroutine */
+    struct list cond; /* in a co_cond's waiters */
+    co_fn *fn;
+    void *arg;
+    uint64_t id; /* 0 while free */
+    int64_t deadline;
+    int slot; /* index in the timer heap */
+    int fd;   /* what it waits for, -1 when nothing */
+    enum co_dir dir;
+    enum wake woken;
+    bool parked, cancelled, calling;
+};
+
+struct fdslot {
+    struct co *wait[2]; /* by enum co_dir */
+    bool registered;
+};
+
+static _Thread_local struct loop {
+    int ep, event;
+    int nfree, nfresh, nheap, capheap, nfd;
+    char *fresh; /* the rest of the newest slab of stacks */
+    struct co_context main;
+    struct co *current, *head, **tail, *free;
+    struct co **heap;
+    struct fdslot *fd;
+    struct list all;
+    uint64_t ids;
+    int64_t now;
+    pthread_mutex_t lock; /* guards done */
+    struct co *done;      /* finished co_call()s */
+} * L;
+
+/* ---- timers: a binary heap ordered by deadline ---- */
+
+static void heap_put(int i, struct co *c)
+{
+    L->heap[i] = c;
+    c->slot = i;
+}
+
+static void heap_up(int i, struct co *c)
+{
+    for (; i && L->heap[(i - 1) / 2]->deadline > c->deadline; i = (i - 1) / 2)
+        heap_put(i, L->heap[(i - 1) / 2]);
+    heap_put(i, c);
+}
+
+static void heap_down(int i, struct co *c)
+{
+    for (int k; (k = 2 * i + 1) < L->nheap; i = k) {
+        if (k + 1 < L->nheap && L->heap[k + 1]->deadline < L->heap[k]->deadline)
+            k++;
+        if (L->heap[k]->deadline >= c->deadline)
+            break;
+        heap_put(i, L->heap[k]);
+    }
+    heap_put(i, c);
+}
+
+static void timer_add(struct co *c, int64_t until)
+{
+    if (L->nheap == L->capheap) {
+        L->capheap = L->capheap ? L->capheap * 2 : 16;
+        L->heap = xrealloc(L->heap, sizeof(*L->heap) * (size_t)L->capheap);
+    }
+    c->deadline = until;
+    heap_up(L->nheap++, c);
+}
+
+static void timer_remove(struct co *c)
+{
+    int i = c->slot;
+    struct co *last = L->heap[--L->nheap];
+
+    c->slot = NO_TIMER;
+    if (last == c)
+        return;
+    if (i && L->heap[(i - 1) / 2]->deadline > last->deadline)
+        heap_up(i, last);
+    else
+        heap_down(i, last);
+}
+
+/* ---- parking and waking ---- */
+
+static void make_ready(struct co *c)
+{
+    c->next = NULL;
+    *L->tail = c;
+    L->tail = &c->next;
+}
+
+static void wake(struct co *c, enum wake why)
+{
+    if (!c->parked)
+        return;
+    if (c->slot != NO_TIMER)
+        timer_remove(c);
+    if (c->fd >= 0)
+        L->fd[c->fd].wait[c->dir] = NULL;
+    list_remove(&c->cond);
+    c->fd = -1;
+    c->parked = false;
+    c->woken = why;
+    make_ready(c);
+}
+
+static void switch_away(struct co *c) { co_context_switch(&c->ctx, &L->main); }
+
+static enum wake park(int64_t until)
+{
+    struct co *c = L->current;
+
+    if (until != NEVER)
+        timer_add(c, until);
+    c->parked = true;
+    switch_away(c);
+    return c->woken;
+}
+
+/* park for a caller that reports time-out and cancelling; the waits are registered already */
+static int park_errno(int64_t until)
+{
+    switch (park(until)) {
+    case WOKEN_TIME: errno = ETIMEDOUT; return -1;
+    case WOKEN_CANCEL: errno = ECANCELED; return -1;
+    case WOKEN_FD: return 1;
+    case WOKEN_COND: break;
+    }
+    return 0;
+}
+
+static bool refuse_cancelled(void)
+{
+    if (LIKELY(!L->current->cancelled))
+        return false;
+    errno = ECANCELED;
+    return true;
+}
+
+/* ---- coroutines ---- */
+
+static void entry(void)
+{
+    struct co *c = L->current;
+
+    co_context_entered(&c->ctx, &L->main);
+    c->fn(c->arg);
+    list_remove(&c->all);
+    c->id = 0;
+    c->next = L->free;
+    L->free = c;
+    L->nfree++;
+    co_context_leave(&c->ctx, &L->main);
+    __builtin_unreachable();
+}
+
+static char *stack_base(struct co *c) { return (char *)(c + 1) - STACK; }
+
+/* A stack never used before is cut from a slab only now, which keeps a small program small. */
+static struct co *new_stack(void)
+{
+    char *p;
+
+    if (!L->nfresh) {
+        size_t n = (size_t)STACK * SLAB;
+
+        p = mmap(NULL, n, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+        if (p == MAP_FAILED)
+            return NULL;
+        madvise(p, n, MADV_NOHUGEPAGE);
+        L->fresh = p;
+        L->nfresh = SLAB;
+    }
+    p = L->fresh;
+    if (madvise(p, PAGE, MADV_GUARD_INSTALL) && mprotect(p, PAGE, PROT_NONE))
+        return NULL;
+    L->fresh += STACK;
+    L->nfresh--;
+    return (struct co *)(void *)(p + STACK) - 1;
+}
+
+int co_go(co_fn *fn, void *arg, struct co_ref *out)
+{
+    struct co *c = L->free;
+
+    if (c) {
+        L->free = c->next;
+        L->nfree--;
+    } else if (!(c = new_stack())) {
+        return -1;
+    }
+    *c = (struct co){ .fn = fn, .arg = arg, .slot = NO_TIMER, .fd = -1, .id = ++L->ids };
+    co_context_init(&c->ctx, entry, stack_base(c), c);
+    list_init(&c->cond);
+    list_push(&L->all, &c->all);
+    make_ready(c);
+    if (out)
+        *out = (struct co_ref){ c, c->id };
+    return 0;
+}
+
+struct co_ref co_self(void) { return (struct co_ref){ L->current, L->current->id }; }
+
+static void cancel(struct co *c)
+{
+    c->cancelled = true;
+    if (!c->calling)
+        wake(c, WOKEN_CANCEL);
+}
+
+void co_cancel(struct co_ref ref)
+{
+    if (ref.co && ref.co->id == ref.id)
+        cancel(ref.co);
+}
+
+void co_cancel_all(void)
+{
+    struct co *c;
+
+    list_each (c, &L->all, all)
+        if (c != L->current)
+            cancel(c);
+}
+
+bool co_cancelled(void) { return L->current->cancelled; }
+
+int64_t co_now(void) { return L ? L->now : clock_ms(); } /* a worker has no loop */
+
+/* A finished stack beyond the hot few gives its pages back. */
+static void trim_free(struct co *c)
+{
+    if (L->nfree > HOT)
+        madvise(stack_base(c) + PAGE, STACK - 2 * PAGE, MADV_DONTNEED);
+}
+
+void co_trim(void)
+{
+#ifndef CO_ASAN /* its shadow would say that the fresh pages are still poisoned */
+    uintptr_t sp = ((uintptr_t)__builtin_frame_address(0) - 512) & ~(uintptr_t)(PAGE - 1);
+    uintptr_t base = (uintptr_t)stack_base(L->current) + PAGE;
+
+    if (sp > base)
+        madvise((void *)base, sp - base, MADV_DONTNEED);
+#endif
+}
+
+/* ---- the loop ---- */
+
+static void collect_done(void)
+{
+    struct co *c;
+    uint64_t n;
+
+    if (read(L->event, &n, sizeof(n)) < 0)
+        return;
+    pthread_mutex_lock(&L->lock);
+    c = TAKE(L->done, NULL);
+    pthread_mutex_unlock(&L->lock);
+    for (struct co *next; c; c = next) {
+        next = c->next;
+        c->calling = false;
+        wake(c, WOKEN_COND);
+    }
+}
+
+static void deliver(const struct epoll_event *ev)
+{
+    static const uint32_t wanted[2] = { EPOLLIN | EPOLLRDHUP | EPOLLPRI, EPOLLOUT };
+    struct fdslot *s;
+
+    if (ev->data.fd == L->event) {
+        collect_done();
+        return;
+    }
+    s = &L->fd[ev->data.fd];
+    for (int d = 0; d < 2; d++)
+        if (s->wait[d] && ev->events & (wanted[d] | EPOLLHUP | EPOLLERR))
+            wake(s->wait[d], WOKEN_FD);
+}
+
+static void poll_events(void)
+{
+    struct epoll_event ev[EVENTS];
+    int64_t ms = L->head ? 0 : L->nheap ? MAX(L->heap[0]->deadline - L->now, (int64_t)0) : -1;
+    int n = epoll_wait(L->ep, ev, EVENTS, (int)MIN(ms, (int64_t)1 << 30));
+
+    L->now = clock_ms();
+    for (int i = 0; i < n; i++)
+        deliver(&ev[i]);
+    while (L->nheap && L->heap[0]->deadline <= L->now)
+        wake(L->heap[0], WOKEN_TIME);
+}
+
+static void run_ready(void)
+{
+    struct co *c = TAKE(L->head, NULL);
+
+    L->tail = &L->head;
+    for (struct co *next; c; c = next) {
+        next = c->next;
+        L->current = c;
+        co_context_switch(&L->main, &c->ctx);
+        L->current = NULL;
+        if (L->free == c)
+            trim_free(c);
+    }
+}
+
+static void loop_free(struct loop *l)
+{
+    close(l->ep);
+    close(l->event);
+    free(l->fd);
+    free(l->heap);
+    free(l); /* the stacks stay mapped: a worker's stale reference must never fault */
+}
+
+int co_run(co_fn *fn, void *arg)
+{
+    struct epoll_event ev = { .events = EPOLLIN };
+
+    assert(!L);
+    L = xcalloc(1, sizeof(*L));
+    L->ep = epoll_create1(EPOLL_CLOEXEC);
+    L->event = ev.data.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    L->now = clock_ms();
+    L->tail = &L->head;
+    list_init(&L->all);
+    pthread_mutex_init(&L->lock, NULL);
+    if (L->ep < 0 || L->event < 0 || epoll_ctl(L->ep, EPOLL_CTL_ADD, L->event, &ev) ||
+        co_go(fn, arg, NULL)) {
+        loop_free(TAKE(L, NULL));
+        return -1;
+    }
+    for (;;) {
+        run_ready();
+        if (list_empty(&L->all))
+            break;
+        poll_events();
+    }
+    loop_free(TAKE(L, NULL));
+    return 0;
+}
+
+int co_sleep(int64_t until)
+{
+    if (refuse_cancelled())
+        return -1;
+    return park(until) == WOKEN_CANCEL ? refuse_cancelled(), -1 : 0;
+}
+
+void co_yield (void)
+{
+    make_ready(L->current);
+    switch_away(L->current);
+}
+
+/* ---- blocking work on a worker thread ----
+ *
+ * Workers are started as needed, up to MAX_WORKERS, and leave after a while without work, so that
+ * an idle process has one thread. */
+
+struct job {
+    co_fn *fn;
+    void *arg;
+    struct loop *loop;
+    struct co *co;
+    struct job *next;
+};
+
+enum { MAX_WORKERS = 16, WORKER_IDLE_S = 5, WORKER_STACK = 256 << 10 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t some;
+    struct job *head, **tail;
+    int idle, threads;
+} pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .some = PTHREAD_COND_INITIALIZER };
+
+static void finish(struct job *j) /* j is on the coroutine's stack: gone once it is woken */
+{
+    static const uint64_t one = 1;
+    struct loop *l = j->loop;
+
+    pthread_mutex_lock(&l->lock);
+    j->co->next = l->done;
+    l->done = j->co;
+    if (write(l->event, &one, sizeof(one)) < 0)
+        abort();
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void *worker(void *unused)
+{
+    struct timespec until;
+    struct job *j;
+
+    (void)unused;
+    pthread_mutex_lock(&pool.lock);
+    for (;;) {
+        pool.idle++;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += WORKER_IDLE_S;
+        while (!pool.head)
+            if (pthread_cond_timedwait(&pool.some, &pool.lock, &until) == ETIMEDOUT && !pool.head) {
+                pool.idle--;
+                pool.threads--;
+                pthread_mutex_unlock(&pool.lock);
+                return NULL;
+            }
+        pool.idle--;
+        j = pool.head;
+        pool.head = j->next;
+        pthread_mutex_unlock(&pool.lock);
+        j->fn(j->arg);
+        finish(j);
+        pthread_mutex_lock(&pool.lock);
+    }
+}
+
+static int start_worker(void)
+{
+    pthread_attr_t attr;
+    pthread_t t;
+    int e;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, WORKER_STACK);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    e = pthread_create(&t, &attr, worker, NULL);
+    pthread_attr_destroy(&attr);
+    return e;
+}
+
+void co_call(co_fn *fn, void *arg)
+{
+    struct job j = { fn, arg, L, L->current, NULL };
+    bool alone;
+
+    pthread_mutex_lock(&pool.lock);
+    if (!pool.idle && pool.threads < MAX_WORKERS && !start_worker())
+        pool.threads++;
+    alone = !pool.threads;
+    if (!alone) {
+        if (!pool.head)
+            pool.tail = &pool.head;
+        *pool.tail = &j;
+        pool.tail = &j.next;
+        pthread_cond_signal(&pool.some);
+    }
+    pthread_mutex_unlock(&pool.lock);
+    if (alone) { /* no thread to be had: blocking the loop beats failing */
+        fn(arg);
+        return;
+    }
+    L->current->calling = true;
+    park(NEVER);
+}
+
+/* ---- descriptors and conditions ---- */
+
+static struct fdslot *slot(int fd)
+{
+    if (UNLIKELY(fd >= L->nfd)) {
+        int n = L->nfd ? L->nfd : 32;
+
+        while (n <= fd)
+            n *= 2;
+        L->fd = xrealloc(L->fd, sizeof(*L->fd) * (size_t)n);
+        memset(L->fd + L->nfd, 0, sizeof(*L->fd) * (size_t)(n - L->nfd));
+        L->nfd = n;
+    }
+    return &L->fd[fd];
+}
+
+static int watch(int fd, enum co_dir dir)
+{
+    struct fdslot *s = slot(fd);
+
+    if (!s->registered) {
+        struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET,
+                                  .data.fd = fd };
+
+        if (epoll_ctl(L->ep, EPOLL_CTL_ADD, fd, &ev))
+            return -1;
+        s->registered = true;
+    }
+    assert(!s->wait[dir]); /* two coroutines reading one descriptor is a bug in the caller */
+    s->wait[dir] = L->current;
+    L->current->fd = fd;
+    L->current->dir = dir;
+    return 0;
+}
+
+int co_wait(int fd, enum co_dir dir, int64_t until)
+{
+    if (refuse_cancelled() || watch(fd, dir))
+        return -1;
+    return park_errno(until) < 0 ? -1 : 0;
+}
+
+void co_close(int fd)
+{
+    if (fd < 0)
+        return;
+    if (fd < L->nfd && L->fd[fd].registered) {
+        for (int d = 0; d < 2; d++)
+            if (L->fd[fd].wait[d])
+                wake(L->fd[fd].wait[d], WOKEN_FD);
+        L->fd[fd] = (struct fdslot){ 0 };
+        epoll_ctl(L->ep, EPOLL_CTL_DEL, fd,
+                  NULL); /* a child between fork and exec may hold a copy */
+    }
+    close(fd);
+}
+
+void co_cond_init(struct co_cond *c) { list_init(&c->waiters); }
+
+int co_cond_wait(struct co_cond *c, int64_t until)
+{
+    if (refuse_cancelled())
+        return -1;
+    list_push(&c->waiters, &L->current->cond);
+    return park_errno(until);
+}
+
+int co_cond_wait_fd(struct co_cond *c, int fd, enum co_dir dir, int64_t until)
+{
+    if (refuse_cancelled() || watch(fd, dir))
+        return -1;
+    list_push(&c->waiters, &L->current->cond);
+    return park_errno(until);
+}
+
+void co_cond_wake(struct co_cond *c)
+{
+    struct co *co;
+
+    list_each (co, &c->waiters, cond)
+        wake(co, WOKEN_COND);
+}

@@ -1,0 +1,273 @@
+/* httpd.c - accepting, the life of a connection, finding the route. See httpd.h. */
+#include "io/httpd.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/connect.h"
+#include "io/gzip.h"
+
+enum { SPARE_CALLS = 64, DRAIN = 256 << 10, LINGER_MS = 2000 };
+
+/* ---- calls are recycled: their head is too large for a coroutine's stack ---- */
+
+static _Thread_local struct call *spare[SPARE_CALLS];
+static _Thread_local int spares;
+
+static struct call *call_get(struct httpd *d, struct conn *conn)
+{
+    struct call *c = spares ? spare[--spares] : xcalloc(1, sizeof(*c));
+
+    c->server = d;
+    c->conn = conn;
+    return c;
+}
+
+static void call_clear(struct call *c)
+{
+    gunzip_destroy(TAKE(c->gunzip, NULL));
+    http_body_finish(&c->body);
+    arena_reset(&c->arena);
+    c->headers.len = 0;
+    if (c->scratch.cap > CONN_BUF)
+        buf_free(&c->scratch);
+    c->route = NULL;
+    c->id[0] = 0;
+    c->status = 0;
+    c->head_only = c->chunked = c->close = false;
+}
+
+static void call_put(struct call *c)
+{
+    call_clear(c);
+    if (spares < SPARE_CALLS) {
+        spare[spares++] = c;
+        return;
+    }
+    arena_free(&c->arena);
+    buf_free(&c->headers);
+    buf_free(&c->scratch);
+    free(c);
+}
+
+/* ---- routing ---- */
+
+/* Matches one table path against the request's; {name} takes one segment. */
+static bool path_matches(const char *pattern, struct str path, struct str *param)
+{
+    size_t i = 0;
+
+    for (; *pattern; pattern++) {
+        if (*pattern != '{') {
+            if (i == path.n || path.p[i++] != *pattern)
+                return false;
+            continue;
+        }
+        *param = (struct str){ path.p + i, 0 };
+        while (i < path.n && path.p[i] != '/')
+            i++, param->n++;
+        if (!param++->n)
+            return false;
+        pattern = strchr(pattern, '}');
+    }
+    return i == path.n;
+}
+
+static int find_route(struct call *c, struct err *err)
+{
+    bool path_known = false;
+
+    for (const struct route *const *t = c->server->tables; *t; t++)
+        for (const struct route *r = *t; r->method; r++) {
+            if (!path_matches(r->path, c->path, c->param))
+                continue;
+            path_known = true;
+            if (str_is(c->head.method, r->method) || (c->head_only && !strcmp(r->method, "GET"))) {
+                c->route = r;
+                return 0;
+            }
+        }
+    if (path_known)
+        return err_set(err, ERR_METHOD, "method %.*s is not allowed here",
+                       (int)MIN(c->head.method.n, (size_t)20), c->head.method.p);
+    return err_set(err, ERR_NOT_FOUND, "there is nothing at %.*s", (int)MIN(c->path.n, (size_t)100),
+                   c->path.p);
+}
+
+static int split_target(struct call *c, struct err *err)
+{
+    struct str path;
+
+    str_cut(c->head.target, '?', &path, &c->query);
+    if (!path.n || path.p[0] != '/')
+        return err_set(err, ERR_INVALID, "the request target must begin with '/'");
+    if (memchr(path.p, '%', path.n)) {
+        if (str_percent_decode(&c->arena, path, false, &path))
+            return err_set(err, ERR_INVALID, "the path has a bad %% escape");
+    }
+    c->path = path;
+    return 0;
+}
+
+/* ---- one request ---- */
+
+static int preflight(struct call *c)
+{
+    struct str wanted = http_get(&c->head, "access-control-request-headers");
+
+    call_header(c, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    if (wanted.n)
+        call_header(c, "Access-Control-Allow-Headers", arena_strdup(&c->arena, wanted));
+    call_header(c, "Access-Control-Max-Age", "7200");
+    return call_reply(c, 204, NULL, (struct str){ 0 });
+}
+
+static int run_route(struct call *c, struct err *err)
+{
+    const struct route *r = c->route;
+    void *body = r->size ? arena_alloc(&c->arena, r->size) : NULL;
+
+    switch (r->kind) {
+    case ROUTE_JSON:
+        if (r->fields && call_read_json(c, r->fields, FIELDS_STRICT, body, err))
+            return -1;
+        break;
+    case ROUTE_UNARY:
+        if (r->fields && call_read_json(c, r->fields, FIELDS_PROTO, body, err))
+            return -1;
+        break;
+    case ROUTE_STREAM:
+        if (connect_read_message(c, r->fields, body, err))
+            return -1;
+        break;
+    case ROUTE_RAW:
+    case ROUTE_UPSTREAM: break;
+    }
+    return r->fn(c, body, err);
+}
+
+static int answer(struct call *c, struct err *err)
+{
+    c->head_only = str_is(c->head.method, "HEAD");
+    if (split_target(c, err))
+        return -1;
+    if (c->server->cors && str_is(c->head.method, "OPTIONS"))
+        return preflight(c);
+    if (find_route(c, err))
+        return -1;
+    if (c->server->before && c->server->before(c, err))
+        return -1;
+    return run_route(c, err);
+}
+
+static void log_call(struct call *c, int64_t began_us, const struct err *err)
+{
+    if (log_level > LOG_DEBUG)
+        return;
+    log_debug("request", KV("id", call_id(c)),
+              KV("method", arena_strdup(&c->arena, c->head.method)),
+              KV("path", arena_strdup(&c->arena, c->path)), KVI("status", c->status),
+              KVI("us", clock_us() - began_us), KV("error", err->code ? err->msg : ""));
+}
+
+/* Reads, answers and finishes one request: true when the connection goes on. */
+static bool one_request(struct call *c)
+{
+    struct err err = { 0 };
+    int64_t began_us = log_level > LOG_DEBUG ? 0 : clock_us();
+    int r = http_read_head(c->conn, HTTP_REQUEST, &c->head, &err);
+
+    if (r == 0)
+        return false;
+    if (r < 0) {
+        c->head.keep = false;
+        c->head.minor = 1;
+        if (err.code != ERR_GONE)
+            call_fail(c, &err);
+        http_flush(c->conn);
+        conn_linger(c->conn, co_in(LINGER_MS));
+        return false;
+    }
+    c->server->requests++;
+    http_body_init(&c->body, c->conn, &c->head, HTTP_REQUEST);
+    if (!c->body.done) /* reading the body moves what the head's slices point into */
+        http_head_keep(&c->head, &c->arena);
+    r = answer(c, &err);
+    if (r < 0 && c->status && (c->route ? c->route->kind : ROUTE_RAW) < ROUTE_STREAM) {
+        log_call(c, began_us, &err);
+        return false; /* too late for an error: cutting the stream short is the only signal */
+    }
+    if (r < 0 && err.code == ERR_GONE)
+        return false;
+    if (r < 0) {
+        c->close |= !c->body.done && (err.code == ERR_INVALID || err.code == ERR_TIMEOUT);
+        call_fail(c, &err);
+    }
+    log_call(c, began_us, &err);
+    if (!c->body.done && !http_body_drain(&c->body, c->close ? 0 : DRAIN)) {
+        http_flush(c->conn);
+        conn_linger(c->conn, co_in(LINGER_MS));
+        return false;
+    }
+    return !c->close;
+}
+
+/* ---- connections ---- */
+
+struct serving {
+    struct httpd *server;
+    int fd;
+};
+
+static void serve(void *arg)
+{
+    struct serving s = *(struct serving *)arg;
+    struct conn conn;
+    bool more = true;
+
+    free(arg);
+    conn_init(&conn, s.fd);
+    while (more) {
+        struct call *c;
+
+        if (!conn_ready(&conn) &&
+            (http_flush(&conn) || conn_fill_idle(&conn, co_in(http_limits.idle_ms)) <= 0))
+            break;
+        c = call_get(s.server, &conn);
+        do
+            call_clear(c);
+        while ((more = one_request(c)) && conn_ready(&conn));
+        call_put(c);
+    }
+    http_flush(&conn);
+    conn_finish(&conn);
+    s.server->conns--;
+}
+
+int httpd_serve(struct httpd *d, int fd)
+{
+    struct serving *s = xmalloc(sizeof(*s));
+
+    *s = (struct serving){ d, fd };
+    d->conns++;
+    if (!co_go(serve, s, NULL))
+        return 0;
+    d->conns--;
+    free(s);
+    co_close(fd);
+    return -1;
+}
+
+void httpd_listen(struct httpd *d, int listener)
+{
+    for (;;) {
+        int fd = co_accept(listener);
+
+        if (fd < 0)
+            break;
+        httpd_serve(d, fd);
+    }
+    co_close(listener);
+}

@@ -1,0 +1,62 @@
+/* test.c - main() of every unit-test program; see test.h. */
+#include "test.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "io/co.h"
+
+struct test_case *test_first, **test_last = &test_first;
+jmp_buf test_leave;
+static int in_co;
+static int number;
+
+void test_fail(const char *file, int line, const char *fmt, ...)
+{
+    va_list ap;
+
+    printf("# %s:%d: ", file, line);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    printf("\n");
+    if (!in_co)
+        longjmp(test_leave, 1);
+    printf("not ok %d - failed inside a coroutine\nBail out!\n", number);
+    fflush(stdout);
+    _Exit(1);
+}
+
+void test_co(void (*fn)(void *), void *arg)
+{
+    in_co = 1;
+    if (co_run(fn, arg)) {
+        in_co = 0;
+        test_fail(__FILE__, __LINE__, "co_run failed");
+    }
+    in_co = 0;
+}
+
+int main(void)
+{
+    volatile int failed = 0, total = 0;
+
+    signal(SIGPIPE, SIG_IGN);
+    for (struct test_case *t = test_first; t; t = t->next)
+        total++;
+    printf("TAP version 13\n1..%d\n", total);
+    fflush(stdout);
+    for (struct test_case *volatile t = test_first; t; t = t->next) {
+        number++;
+        if (setjmp(test_leave)) {
+            failed++;
+            printf("not ok %d - %s\n", number, t->name);
+        } else {
+            t->fn();
+            printf("ok %d - %s\n", number, t->name);
+        }
+        fflush(stdout);
+    }
+    return failed != 0;
+}

@@ -1,0 +1,54 @@
+/* test.h - the whole unit-test framework: TEST() registers itself, CHECK_*() print both sides and
+ * leave the case, output is TAP. The name of a case is the sentence that is true. */
+#ifndef TESTS_TEST_H
+#define TESTS_TEST_H
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+struct test_case {
+    const char *name;
+    void (*fn)(void);
+    struct test_case *next;
+};
+
+extern struct test_case *test_first, **test_last;
+extern jmp_buf test_leave;
+void test_fail(const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4), noreturn));
+
+#define TEST(case_name)                                                                            \
+    static void case_name(void);                                                                   \
+    __attribute__((constructor)) static void register_##case_name(void)                            \
+    {                                                                                              \
+        static struct test_case c = { #case_name, case_name, NULL };                               \
+        *test_last = &c;                                                                           \
+        test_last = &c.next;                                                                       \
+    }                                                                                              \
+    static void case_name(void)
+
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            test_fail(__FILE__, __LINE__, "%s is false", #cond);                                   \
+    } while (0)
+#define CHECK_INT(got, want)                                                                       \
+    do {                                                                                           \
+        long long got_ = (long long)(got), want_ = (long long)(want);                              \
+        if (got_ != want_)                                                                         \
+            test_fail(__FILE__, __LINE__, "%s is %lld, expected %lld", #got, got_, want_);         \
+    } while (0)
+#define CHECK_STR(got, want)                                                                       \
+    do {                                                                                           \
+        const char *got_ = (got), *want_ = (want);                                                 \
+        if (!got_ || strcmp(got_, want_))                                                          \
+            test_fail(__FILE__, __LINE__, "%s is \"%s\", expected \"%s\"", #got,                   \
+                      got_ ? got_ : "(null)", want_);                                              \
+    } while (0)
+
+/* Runs fn as the first coroutine and returns when all have ended. CHECK inside it ends the whole
+ * program (a jump between stacks would be no test), after printing what failed. */
+void test_co(void (*fn)(void *), void *arg);
+
+#endif
