@@ -1,2 +1,117 @@
-/* main.c - cove-guest. */
-int main(void) { return 0; }
+/* main.c - cove-guest: pid 1 of every sandbox, or an ordinary process on any machine.
+ *
+ * Listens, serves envd, reaps. SIGTERM and SIGINT end it: processes get SIGTERM, after
+ * process.stop-ms SIGKILL. As pid 1 its end is the sandbox's end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/setting.h"
+#include "guest/auth.h"
+#include "guest/options.h"
+#include "guest/process.h"
+#include "io/sock.h"
+#include "io/spawn.h"
+
+static const struct route *const tables[] = { process_routes,    system_routes, files_routes,
+                                              filesystem_routes, watch_routes,  NULL };
+
+static struct guest guest = { .root = -1,
+                              .processes = LIST_INIT(guest.processes),
+                              .watchers = LIST_INIT(guest.watchers) };
+static struct httpd server = {
+    .tables = tables, .ctx = &guest, .before = auth_before, .cors = true
+};
+
+static void listen_on(void *arg) { httpd_listen(&server, (int)(intptr_t)arg); }
+
+static void handle_signals(int fd)
+{
+    struct signalfd_siginfo info;
+
+    for (;;) {
+        if (co_read(fd, &info, sizeof(info), NEVER) != sizeof(info))
+            return;
+        if (info.ssi_signo == SIGCHLD) {
+            if (guest.init)
+                spawn_reap_orphans();
+            continue;
+        }
+        log_info("ending", KV("signal", sigabbrev_np((int)info.ssi_signo)));
+        return;
+    }
+}
+
+static void stop(void)
+{
+    process_stop_all(&guest);
+    if (guest.init) { /* what escaped our groups: everybody else in this pid namespace */
+        kill(-1, SIGKILL);
+        spawn_reap_orphans();
+    }
+}
+
+static void run(void *arg)
+{
+    const struct options *o = arg;
+    sigset_t set;
+    int fd;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGCHLD);
+    fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    for (size_t i = 0; i < o->nlisteners; i++)
+        if (co_go(listen_on, (void *)(intptr_t)o->listeners[i], NULL))
+            abort();
+    options_announce(o);
+    handle_signals(fd);
+    stop();
+    co_cancel_all();
+    co_close(fd);
+}
+
+static void prepare_process(void)
+{
+    sigset_t set;
+
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    umask(022);
+    mallopt(M_ARENA_MAX, 2);
+    mallopt(M_TRIM_THRESHOLD, 128 << 10);
+    mallopt(M_MMAP_THRESHOLD, 64 << 10); /* large buffers go back to the kernel when freed */
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = { 0 };
+    struct err err = { 0 };
+    int r;
+
+    prepare_process();
+    r = options_parse(&o, argc, argv, &guest, tables, &err);
+    if (r < 0) {
+        fprintf(stderr, "cove-guest: %s\n", err.msg);
+        return 2;
+    }
+    if (r > 0)
+        return 0; /* --help and its like have answered */
+    if (co_run(run, &o)) {
+        fprintf(stderr, "cove-guest: cannot start the event loop: %s\n", strerrordesc_np(errno));
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,557 @@
+/* process_rpc.c - process.Process of envd: the messages, and streaming a process's events.
+ *
+ * Beyond E2B's own fields every event carries `offset`: where its data begins in the process's
+ * output, for start where this stream begins, for end how much there was. A reader that comes back
+ * with Cove-Output-Offset goes on exactly there. Bytes that fell out of the ring are told as
+ * {"lost": {"bytes": n}}, which E2B's clients pass over. */
+#include <errno.h>
+#include <signal.h>
+
+#include "guest/auth.h"
+#include "guest/process.h"
+#include "io/connect.h"
+
+enum { EVENT_BYTES = 32 << 10, KEEPALIVE_S = 90, ARGS_MAX = 65536 };
+
+/* ---- messages ---- */
+
+struct selector {
+    int64_t pid; /* 0: none */
+    char *tag;
+};
+
+struct size {
+    int64_t cols, rows;
+};
+
+struct pty {
+    struct size *size;
+};
+
+struct input {
+    struct bytes stdin_bytes, pty_bytes;
+};
+
+struct start_request {
+    struct process_config *process;
+    struct pty *pty;
+    char *tag;
+    bool stdin_open;
+};
+
+struct process_request { /* Connect, Update, SendInput, SendSignal, CloseStdin */
+    struct selector *process;
+    struct pty *pty;
+    struct input *input;
+    int64_t signal;
+};
+
+struct stream_start {
+    struct selector *process;
+};
+
+struct stream_data {
+    struct input *input;
+};
+
+struct stream_request {
+    struct stream_start *start;
+    struct stream_data *data;
+};
+
+static const struct field selector_fields[] = {
+    FIELD(struct selector, pid, F_INT, .max = UINT32_MAX, .help = "process id"),
+    FIELD(struct selector, tag, F_STR, .max = 1024, .help = "tag given at the start"),
+    {},
+};
+
+static const struct field size_fields[] = {
+    FIELD(struct size, cols, F_INT, .max = 65535, .help = "columns"),
+    FIELD(struct size, rows, F_INT, .max = 65535, .help = "rows"),
+    {},
+};
+
+static const struct field pty_fields[] = {
+    FIELD(struct pty, size, F_OBJ, .sub = size_fields, .sub_size = sizeof(struct size)),
+    {},
+};
+
+static const struct field input_fields[] = {
+    FIELD_AS(struct input, stdin_bytes, "stdin", F_BYTES, .help = "bytes for standard input"),
+    FIELD_AS(struct input, pty_bytes, "pty", F_BYTES, .help = "bytes for the terminal"),
+    {},
+};
+
+static const struct field config_fields[] = {
+    FIELD(struct process_config, cmd, F_STR, .flags = F_REQUIRED, .min = 1, .max = 4096,
+          .help = "program, looked for along PATH when it has no slash"),
+    FIELD(struct process_config, args, F_STRS, .max = ARGS_MAX),
+    FIELD(struct process_config, envs, F_MAP, .max = ARGS_MAX),
+    FIELD(struct process_config, cwd, F_STR, .max = 4096, .help = "working directory"),
+    {},
+};
+
+static const struct field start_fields[] = {
+    FIELD(struct start_request, process, F_OBJ, .flags = F_REQUIRED, .sub = config_fields,
+          .sub_size = sizeof(struct process_config)),
+    FIELD(struct start_request, pty, F_OBJ, .sub = pty_fields, .sub_size = sizeof(struct pty)),
+    FIELD(struct start_request, tag, F_STR, .max = 1024),
+    FIELD_AS(struct start_request, stdin_open, "stdin", F_BOOL, .def = 1),
+    {},
+};
+
+#define SELECTOR                                                                                   \
+    FIELD(struct process_request, process, F_OBJ, .flags = F_REQUIRED, .sub = selector_fields,     \
+          .sub_size = sizeof(struct selector))
+
+static const struct field select_fields[] = { SELECTOR, {} };
+
+static const struct field update_fields[] = {
+    SELECTOR,
+    FIELD(struct process_request, pty, F_OBJ, .sub = pty_fields, .sub_size = sizeof(struct pty)),
+    {},
+};
+
+static const struct field send_input_fields[] = {
+    SELECTOR,
+    FIELD(struct process_request, input, F_OBJ, .flags = F_REQUIRED, .sub = input_fields,
+          .sub_size = sizeof(struct input)),
+    {},
+};
+
+static const struct field_name signal_names[] = {
+    { "SIGNAL_UNSPECIFIED", 0 },
+    { "SIGNAL_SIGTERM", SIGTERM },
+    { "SIGNAL_SIGKILL", SIGKILL },
+    {},
+};
+
+static const struct field signal_fields[] = {
+    SELECTOR,
+    FIELD(struct process_request, signal, F_ENUM, .names = signal_names),
+    {},
+};
+
+static const struct field stream_start_fields[] = {
+    FIELD(struct stream_start, process, F_OBJ, .flags = F_REQUIRED, .sub = selector_fields,
+          .sub_size = sizeof(struct selector)),
+    {},
+};
+
+static const struct field stream_data_fields[] = {
+    FIELD(struct stream_data, input, F_OBJ, .flags = F_REQUIRED, .sub = input_fields,
+          .sub_size = sizeof(struct input)),
+    {},
+};
+
+static const struct field stream_fields[] = {
+    FIELD(struct stream_request, start, F_OBJ, .sub = stream_start_fields,
+          .sub_size = sizeof(struct stream_start)),
+    FIELD(struct stream_request, data, F_OBJ, .sub = stream_data_fields,
+          .sub_size = sizeof(struct stream_data)),
+    {},
+};
+
+static struct process *find(struct guest *g, const struct selector *s, struct err *err)
+{
+    struct process *p = s->pid   ? process_by_pid(g, s->pid)
+                        : s->tag ? process_by_tag(g, s->tag)
+                                 : NULL;
+
+    if (p)
+        return p;
+    if (s->pid)
+        err_set(err, ERR_NOT_FOUND, "process with pid %lld not found", (long long)s->pid);
+    else if (s->tag)
+        err_set(err, ERR_NOT_FOUND, "process with tag '%.64s' not found", s->tag);
+    else
+        err_set(err, ERR_INVALID, "field 'process' needs a pid or a tag");
+    return NULL;
+}
+
+static struct process *find_running(struct guest *g, const struct selector *s, struct err *err)
+{
+    struct process *p = find(g, s, err);
+
+    if (p && p->ended) {
+        err_set(err, ERR_NOT_FOUND, "process with pid %d not found: it has ended", p->child.pid);
+        return NULL;
+    }
+    return p;
+}
+
+/* ---- events ---- */
+
+struct stream {
+    struct call *call;
+    struct process *p;
+    struct process_reader reader;
+    int64_t keepalive_ms, quiet_until, until;
+    bool watch; /* the client's socket tells when it leaves */
+};
+
+static struct buf *event_begin(struct stream *s, uint64_t offset)
+{
+    struct buf *b = connect_message(s->call);
+
+    json_open(b, '{');
+    json_key(b, "event");
+    json_open(b, '{');
+    json_kv_int64s(b, "offset", (int64_t)offset);
+    return b;
+}
+
+static int event_send(struct stream *s, struct buf *b, struct err *err)
+{
+    json_close(b, '}');
+    json_close(b, '}');
+    s->quiet_until = co_in(s->keepalive_ms);
+    return connect_send(s->call) ? err_set(err, ERR_GONE, "the client left") : 0;
+}
+
+static int send_start(struct stream *s, struct err *err)
+{
+    struct buf *b;
+
+    if (connect_begin(s->call))
+        return err_set(err, ERR_GONE, "the client left");
+    b = event_begin(s, s->reader.offset);
+    json_key(b, "start");
+    json_open(b, '{');
+    json_kv_int(b, "pid", s->p->child.pid);
+    json_close(b, '}');
+    return event_send(s, b, err);
+}
+
+static int send_data(struct stream *s, const struct ring_piece *piece, struct err *err)
+{
+    static const char *const names[] = {
+        [RING_STDOUT] = "stdout", [RING_STDERR] = "stderr", [RING_PTY] = "pty"
+    };
+    uint64_t next = piece->offset + piece->data.n;
+    struct buf *b = event_begin(s, piece->offset);
+
+    json_key(b, "data");
+    json_open(b, '{');
+    json_key(b, names[piece->stream]);
+    json_put_base64(b, piece->data.p, piece->data.n);
+    json_close(b, '}');
+    if (event_send(s, b, err))
+        return -1;
+    process_took(s->p, &s->reader, next);
+    return 0;
+}
+
+static int send_lost(struct stream *s, struct err *err)
+{
+    uint64_t from = s->reader.offset, first = s->p->ring.first;
+    struct buf *b = event_begin(s, from);
+
+    json_key(b, "lost");
+    json_open(b, '{');
+    json_kv_int64s(b, "bytes", (int64_t)(first - from));
+    json_close(b, '}');
+    if (event_send(s, b, err))
+        return -1;
+    process_took(s->p, &s->reader, first);
+    return 0;
+}
+
+static int send_keepalive(struct stream *s, struct err *err)
+{
+    struct buf *b = event_begin(s, s->reader.offset);
+
+    json_key(b, "keepalive");
+    json_open(b, '{');
+    json_close(b, '}');
+    return event_send(s, b, err);
+}
+
+static int send_end(struct stream *s, struct err *err)
+{
+    struct process *p = s->p;
+    struct buf *b;
+
+    if (p->timed_out)
+        return err_set(err, ERR_TIMEOUT, "process %d was killed: its time limit was reached",
+                       p->child.pid);
+    b = event_begin(s, p->ring.end);
+    json_key(b, "end");
+    json_open(b, '{');
+    json_kv_int(b, "exitCode", p->exit_code);
+    json_kv_bool(b, "exited", p->exited);
+    json_kv_str(b, "status", p->status);
+    if (!p->exited)
+        json_kv_str(b, "error", p->status);
+    json_close(b, '}');
+    json_close(b, '}');
+    json_close(b, '}');
+    return connect_send_end(s->call) ? err_set(err, ERR_GONE, "the client left") : 0;
+}
+
+/* Waits for something to tell: 1 go on, -1 the client left or its time is over. */
+static int wait_more(struct stream *s, struct err *err)
+{
+    int64_t until = MIN(s->quiet_until, s->until);
+    int fd = s->call->conn->fd;
+    int r = s->watch ? co_cond_wait_fd(&s->p->changed, fd, CO_IN, until)
+                     : co_cond_wait(&s->p->changed, until);
+
+    if (r == 1) {
+        if (conn_peer_left(s->call->conn))
+            return err_set(err, ERR_GONE, "the client left");
+        s->watch = false; /* it sent its next request early: nothing to learn from the socket */
+    }
+    if (r >= 0)
+        return 1;
+    if (errno != ETIMEDOUT)
+        return err_sys(err, "wait for process %d", s->p->child.pid);
+    if (co_now() >= s->until)
+        return err_set(err, ERR_TIMEOUT, "the stream's time limit was reached");
+    return send_keepalive(s, err) ? -1 : 1;
+}
+
+static int send_events(struct stream *s, struct err *err)
+{
+    struct process *p = s->p;
+    struct ring_piece piece;
+
+    if (send_start(s, err))
+        return -1;
+    for (;;) {
+        if (s->reader.offset < p->ring.first && send_lost(s, err))
+            return -1;
+        if (ring_get(&p->ring, s->reader.offset, EVENT_BYTES, &piece)) {
+            if (send_data(s, &piece, err))
+                return -1;
+            continue;
+        }
+        if (p->ended)
+            return send_end(s, err);
+        if (wait_more(s, err) < 0)
+            return -1;
+    }
+}
+
+static int64_t keepalive_ms(struct call *c)
+{
+    struct str v = http_get(&c->head, "keepalive-ping-interval");
+    uint64_t s;
+
+    return (str_u64(v, &s) || !s || s > 86400 ? KEEPALIVE_S : (int64_t)s) * 1000;
+}
+
+static int follow(struct call *c, struct process *p, const uint64_t *offset, int64_t until,
+                  struct err *err)
+{
+    struct stream s = { .call = c, .p = p, .keepalive_ms = keepalive_ms(c), .until = until };
+    int r;
+
+    s.watch = !conn_ready(c->conn);
+    process_attach(p, &s.reader, offset);
+    r = conn_peer_left(c->conn) && s.watch ? err_set(err, ERR_GONE, "the client left")
+                                           : send_events(&s, err);
+    process_detach(p, &s.reader);
+    return r;
+}
+
+/* ---- methods ---- */
+
+static int rpc_start(struct call *c, void *body, struct err *err)
+{
+    const struct start_request *req = body;
+    const struct size *size = req->pty ? req->pty->size : NULL;
+    struct user *user = arena_alloc(&c->arena, sizeof(*user));
+    struct process_start start = {
+        .config = req->process,
+        .user = user,
+        .tag = req->tag,
+        .stdin_open = req->stdin_open || req->pty,
+        .pty = req->pty != NULL,
+        .cols = (unsigned short)(size && size->cols ? size->cols : 80),
+        .rows = (unsigned short)(size && size->rows ? size->rows : 24),
+    };
+    static const uint64_t from_the_start = 0;
+    struct process *p;
+
+    if (connect_timeout(&c->head, &start.timeout_ms, err) || auth_user(c, user, err) ||
+        process_start(call_guest(c), &start, &p, err))
+        return -1;
+    return follow(c, p, &from_the_start, NEVER, err);
+}
+
+static int rpc_connect(struct call *c, void *body, struct err *err)
+{
+    const struct process_request *req = body;
+    struct str given = http_get(&c->head, "cove-output-offset");
+    struct process *p = find(call_guest(c), req->process, err);
+    int64_t ms;
+    uint64_t offset = 0;
+
+    if (!p || connect_timeout(&c->head, &ms, err))
+        return -1;
+    if (given.p && (str_u64(given, &offset) || offset > p->ring.end))
+        return err_set(err, ERR_INVALID,
+                       "Cove-Output-Offset must be a number up to %llu, the bytes written so far",
+                       (unsigned long long)p->ring.end);
+    return follow(c, p, given.p ? &offset : NULL, co_in(ms), err);
+}
+
+static int reply_empty(struct call *c) { return call_reply(c, 200, "application/json", STR("{}")); }
+
+static int rpc_list(struct call *c, void *body, struct err *err)
+{
+    AUTO(buf_free) struct buf json = { 0 };
+    struct process *p;
+
+    (void)body, (void)err;
+    json_open(&json, '{');
+    json_key(&json, "processes");
+    json_open(&json, '[');
+    list_each (p, &call_guest(c)->processes, all) {
+        if (p->ended)
+            continue;
+        json_open(&json, '{');
+        json_key(&json, "config");
+        json_put_raw(&json, buf_str(&p->config));
+        json_kv_int(&json, "pid", p->child.pid);
+        json_kv_str(&json, "tag", p->tag);
+        json_close(&json, '}');
+    }
+    json_close(&json, ']');
+    json_close(&json, '}');
+    return call_reply_json(c, 200, &json);
+}
+
+static int rpc_update(struct call *c, void *body, struct err *err)
+{
+    const struct process_request *req = body;
+    struct process *p = find_running(call_guest(c), req->process, err);
+
+    if (!p)
+        return -1;
+    if (req->pty && req->pty->size &&
+        process_resize(p, (unsigned short)req->pty->size->cols,
+                       (unsigned short)req->pty->size->rows, err))
+        return -1;
+    return reply_empty(c);
+}
+
+static int write_input(struct process *p, const struct input *in, int64_t until, struct err *err)
+{
+    const struct bytes *bytes = in->pty_bytes.data ? &in->pty_bytes : &in->stdin_bytes;
+
+    if (!bytes->data)
+        return err_set(err, ERR_INVALID, "field 'input' needs stdin or pty");
+    if (p->pty != (in->pty_bytes.data != NULL))
+        return err_set(err, ERR_INTERNAL, "process %d %s a terminal: send '%s' instead",
+                       p->child.pid, p->pty ? "has" : "does not have", p->pty ? "pty" : "stdin");
+    if (!p->stdin_open)
+        return err_set(err, ERR_INTERNAL, "process %d was started without input", p->child.pid);
+    return process_write(p, bytes->data, bytes->n, until, err);
+}
+
+static int64_t input_until(int64_t ms) { return co_in(ms < 0 ? http_limits.write_ms : ms); }
+
+static int rpc_send_input(struct call *c, void *body, struct err *err)
+{
+    const struct process_request *req = body;
+    struct process *p = find_running(call_guest(c), req->process, err);
+    int64_t ms;
+
+    if (!p || connect_timeout(&c->head, &ms, err) ||
+        write_input(p, req->input, input_until(ms), err))
+        return -1;
+    return reply_empty(c);
+}
+
+static int stream_message(struct call *c, struct process **p, struct str text, int64_t ms,
+                          struct err *err)
+{
+    struct arena a = { 0 };
+    struct stream_request req = { 0 };
+    int r = field_decode_text(stream_fields, FIELDS_PROTO, text, &a, &req, err);
+
+    if (!r && req.start && !(*p = find_running(call_guest(c), req.start->process, err)))
+        r = -1;
+    if (!r && req.data) {
+        if (!*p)
+            r = err_set(err, ERR_INVALID, "the first message must be 'start'");
+        else
+            r = write_input(*p, req.data->input, input_until(ms), err);
+    }
+    arena_free(&a);
+    return r;
+}
+
+static int rpc_stream_input(struct call *c, void *body, struct err *err)
+{
+    AUTO(buf_free) struct buf message = { 0 };
+    struct process *p = NULL;
+    pid_t pid = 0;
+    int64_t ms;
+    int r;
+
+    (void)body;
+    if (connect_timeout(&c->head, &ms, err))
+        return -1;
+    while ((r = connect_read(c, &message, err)) > 0) {
+        if (pid && !(p = process_by_pid(call_guest(c), pid))) /* forgotten while we waited */
+            return err_set(err, ERR_NOT_FOUND, "process with pid %d not found", pid);
+        if (stream_message(c, &p, message.len ? buf_str(&message) : STR("{}"), ms, err))
+            return -1;
+        pid = p ? p->child.pid : 0;
+    }
+    if (r < 0)
+        return -1;
+    if (connect_begin(c))
+        return -1;
+    buf_puts(connect_message(c), "{}");
+    return connect_send(c) || connect_end(c) ? -1 : 0;
+}
+
+static int rpc_send_signal(struct call *c, void *body, struct err *err)
+{
+    const struct process_request *req = body;
+    struct process *p = find_running(call_guest(c), req->process, err);
+
+    if (!p)
+        return -1;
+    if (!req->signal)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "field 'signal' must be SIGNAL_SIGTERM or SIGNAL_SIGKILL");
+    process_signal(p, (int)req->signal);
+    return reply_empty(c);
+}
+
+static int rpc_close_stdin(struct call *c, void *body, struct err *err)
+{
+    const struct process_request *req = body;
+    struct process *p = find_running(call_guest(c), req->process, err);
+
+    return p && !process_close_input(p, err) ? reply_empty(c) : -1;
+}
+
+#define RPC(name, kind, fields, type, fn, help)                                                    \
+    {                                                                                              \
+        "POST", "/process.Process/" name, kind, 0, fields, type, fn, "Process" name, help, 0       \
+    }
+
+const struct route process_routes[] = {
+    RPC("List", ROUTE_UNARY, NULL, 0, rpc_list, "The processes that run"),
+    RPC("Start", ROUTE_STREAM, start_fields, sizeof(struct start_request), rpc_start,
+        "Start a process and follow its events"),
+    RPC("Connect", ROUTE_STREAM, select_fields, sizeof(struct process_request), rpc_connect,
+        "Follow the events of a process that was started before"),
+    RPC("Update", ROUTE_UNARY, update_fields, sizeof(struct process_request), rpc_update,
+        "Resize a terminal"),
+    RPC("SendInput", ROUTE_UNARY, send_input_fields, sizeof(struct process_request), rpc_send_input,
+        "Write to a process"),
+    RPC("StreamInput", ROUTE_UPSTREAM, stream_fields, sizeof(struct stream_request),
+        rpc_stream_input, "Write to a process, many times in one request"),
+    RPC("SendSignal", ROUTE_UNARY, signal_fields, sizeof(struct process_request), rpc_send_signal,
+        "Signal a process and its group"),
+    RPC("CloseStdin", ROUTE_UNARY, select_fields, sizeof(struct process_request), rpc_close_stdin,
+        "Close the standard input of a process"),
+    {},
+};

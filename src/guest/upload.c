@@ -1,0 +1,185 @@
+/* upload.c - see upload.h. */
+#include "guest/upload.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/id.h"
+#include "base/mem.h"
+#include "guest/path.h"
+#include "guest/user.h"
+
+#define METADATA "user.e2b."
+
+static int check_regular(const struct upload *u, const struct stat *st, struct err *err)
+{
+    if (S_ISREG(st->st_mode))
+        return 0;
+    return err_set(err, ERR_INVALID, "path '%.150s' is %s", u->path,
+                   S_ISDIR(st->st_mode) ? "a directory" : "not a regular file");
+}
+
+/* An early word where the name is taken by something that cannot be written. */
+static int check_target(const struct upload *u, struct err *err)
+{
+    AUTO(closep) int fd = path_open(u->root, u->path, O_PATH, 0);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st))
+        return 0; /* new, or a link whose target is yet to be made */
+    return check_regular(u, &st, err);
+}
+
+static int open_unnamed(struct upload *u, struct err *err)
+{
+    u->fd = openat(u->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    if (u->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+        memcpy(u->temporary, ".cove-upload-", 13);
+        id_random(u->temporary + 13, 16);
+        u->fd =
+            openat(u->dir, u->temporary, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (u->fd < 0)
+            u->temporary[0] = 0;
+    }
+    if (u->fd < 0)
+        return err_sys(err, "write '%.150s'", u->path);
+    if (u->user->switchable && fchown(u->fd, u->user->uid, u->user->gid))
+        return err_sys(err, "give '%.150s' to %s", u->path, u->user->name);
+    return 0;
+}
+
+int upload_begin(struct upload *u, struct arena *a, int root, const char *path,
+                 const struct user *user, const struct map *metadata, struct err *err)
+{
+    *u = (struct upload){ .arena = a,
+                          .root = root,
+                          .path = path,
+                          .user = user,
+                          .metadata = metadata,
+                          .dir = -1,
+                          .fd = -1 };
+    if (check_target(u, err))
+        return -1;
+    u->dir = path_open_parent(a, root, path, user, &u->name, err);
+    return u->dir < 0 ? -1 : open_unnamed(u, err);
+}
+
+int upload_write(struct upload *u, struct str data, struct err *err)
+{
+    while (data.n) {
+        ssize_t n = write(u->fd, data.p, data.n);
+
+        if (n < 0 && errno != EINTR)
+            return err_sys(err, "write '%.150s'", u->path);
+        if (n < 0)
+            continue;
+        data = (struct str){ data.p + n, data.n - (size_t)n };
+        u->size += n;
+    }
+    return 0;
+}
+
+static int set_metadata(const struct upload *u, int fd, struct err *err)
+{
+    char names[16 << 10];
+    ssize_t n = flistxattr(fd, names, sizeof(names));
+
+    for (char *p = names; n > 0 && p < names + n; p += strlen(p) + 1)
+        if (!strncmp(p, METADATA, strlen(METADATA)))
+            fremovexattr(fd, p);
+    for (size_t i = 0; u->metadata && i < u->metadata->n; i++) {
+        const struct map_item *it = &u->metadata->items[i];
+        char *name = arena_printf(u->arena, METADATA "%s", it->key);
+
+        if (fsetxattr(fd, name, it->value, strlen(it->value), 0))
+            return err_sys(err, "store metadata '%.64s' of '%.100s'", it->key, u->path);
+    }
+    return 0;
+}
+
+/* Copies the unnamed file's bytes over the named one: shared blocks where the file system can. */
+static int copy_over(struct upload *u, int to, struct err *err)
+{
+    off_t from = 0;
+    bool range = true;
+
+    if (u->size && fallocate(to, FALLOC_FL_KEEP_SIZE, 0, u->size) && errno != EOPNOTSUPP &&
+        errno != ENOSYS && errno != EINTR)
+        return err_sys(err, "reserve %lld bytes for '%.150s'", (long long)u->size, u->path);
+    while (from < u->size) {
+        ssize_t n = range ? copy_file_range(u->fd, &from, to, NULL, (size_t)(u->size - from), 0)
+                          : sendfile(to, u->fd, &from, (size_t)(u->size - from));
+
+        if (n > 0 || (n < 0 && errno == EINTR))
+            continue;
+        if (!range || !n)
+            return err_sys(err, "write '%.150s'", u->path);
+        range = false; /* not between these two: an ordinary copy */
+    }
+    return ftruncate(to, u->size) ? err_sys(err, "write '%.150s'", u->path) : 0;
+}
+
+static int write_in_place(struct upload *u, struct err *err)
+{
+    AUTO(closep) int to = path_open(u->root, u->path, O_WRONLY | O_CREAT | O_NONBLOCK, 0666);
+    struct stat st;
+
+    if (to < 0 || fstat(to, &st))
+        return err_sys(err, "write '%.150s'", u->path);
+    if (check_regular(u, &st, err) || copy_over(u, to, err))
+        return -1;
+    if (u->user->switchable && (st.st_uid != u->user->uid || st.st_gid != u->user->gid) &&
+        fchown(to, u->user->uid, u->user->gid))
+        return err_sys(err, "give '%.150s' to %s", u->path, u->user->name);
+    return set_metadata(u, to, err);
+}
+
+static int link_unnamed(struct upload *u)
+{
+    char self[40];
+
+    if (u->temporary[0]) {
+        if (renameat2(u->dir, u->temporary, u->dir, u->name, RENAME_NOREPLACE))
+            return -1;
+        u->temporary[0] = 0;
+        return 0;
+    }
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", u->fd);
+    return linkat(AT_FDCWD, self, u->dir, u->name, AT_SYMLINK_FOLLOW);
+}
+
+/* A watcher saw the name appear; clients wait for the write that an ordinary copy would show. */
+static void announce_write(const struct upload *u)
+{
+    AUTO(closep) int fd = openat(u->dir, u->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+    if (fd >= 0 && ftruncate(fd, u->size))
+        errno = 0; /* the file is there and whole: only the event is missing */
+}
+
+int upload_commit(struct upload *u, struct err *err)
+{
+    if (u->metadata && u->metadata->n && set_metadata(u, u->fd, err))
+        return -1;
+    if (!link_unnamed(u)) {
+        announce_write(u);
+        return 0;
+    }
+    if (errno != EEXIST)
+        return err_sys(err, "write '%.150s'", u->path);
+    return write_in_place(u, err);
+}
+
+void upload_finish(struct upload *u)
+{
+    if (u->temporary[0])
+        unlinkat(u->dir, u->temporary, 0);
+    closep(&u->fd);
+    closep(&u->dir);
+    u->fd = u->dir = -1;
+    u->temporary[0] = 0;
+}

@@ -1,0 +1,195 @@
+/* spawn.c - see spawn.h. Between clone and exec only system calls: other threads may hold locks. */
+#include "io/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static struct list children = LIST_INIT(children);
+
+struct failure { /* what a child that could not start tells its parent */
+    int step, error;
+};
+
+enum step { STEP_STDIO, STEP_SESSION, STEP_ROOT, STEP_IDS, STEP_CWD, STEP_EXEC };
+
+static const char *const step_names[] = {
+    [STEP_STDIO] = "set up standard streams",   [STEP_SESSION] = "start a session",
+    [STEP_ROOT] = "enter the root directory",   [STEP_IDS] = "become the user",
+    [STEP_CWD] = "enter the working directory", [STEP_EXEC] = "execute",
+};
+
+static _Noreturn void give_up(int report, enum step step)
+{
+    struct failure f = { step, errno };
+
+    if (write(report, &f, sizeof(f)) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+/* Moves descriptors to 0, 1, 2 even when some of them lie there already, crosswise. */
+static int place_stdio(const int stdio[3], int *report)
+{
+    int high[3];
+
+    *report = fcntl(*report, F_DUPFD_CLOEXEC, 3);
+    for (int i = 0; i < 3; i++) {
+        high[i] = fcntl(stdio[i], F_DUPFD_CLOEXEC, 3);
+        if (high[i] < 0)
+            return -1;
+    }
+    for (int i = 0; i < 3; i++)
+        if (dup2(high[i], i) < 0)
+            return -1;
+    return 0;
+}
+
+static void default_signals(void)
+{
+    struct sigaction dfl = { .sa_handler = SIG_DFL };
+    sigset_t none;
+
+    sigaction(SIGPIPE, &dfl, NULL);
+    sigemptyset(&none);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, 8);
+}
+
+/* Commands die before the guest does when memory runs out. */
+static void raise_oom_score(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        if (write(fd, "100", 3) < 0)
+            errno = 0; /* only a preference */
+        close(fd);
+    }
+}
+
+/* The raw calls: glibc's own would signal threads that this copy does not have. */
+static int become(const struct spawn *s)
+{
+    return syscall(SYS_setgroups, s->ngroups, s->groups) ||
+           syscall(SYS_setresgid, s->gid, s->gid, s->gid) ||
+           syscall(SYS_setresuid, s->uid, s->uid, s->uid);
+}
+
+static _Noreturn void run_child(const struct spawn *s, int report)
+{
+    int error = ENOENT;
+
+    default_signals();
+    raise_oom_score();
+    umask(022);
+    if (place_stdio(s->stdio, &report))
+        give_up(report, STEP_STDIO);
+    if (setsid() < 0 || (s->tty && ioctl(0, TIOCSCTTY, 0)))
+        give_up(report, STEP_SESSION);
+    if (s->root >= 0 && (fchdir(s->root) || chroot(".")))
+        give_up(report, STEP_ROOT);
+    if (s->set_ids && become(s))
+        give_up(report, STEP_IDS);
+    if (fchdir(s->cwd))
+        give_up(report, STEP_CWD);
+    close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+    for (char *const *path = s->paths; *path; path++) {
+        execve(*path, s->argv, s->envp);
+        if (errno != ENOENT && errno != ENOTDIR)
+            error = errno; /* it is there, but not for us: worth more than "not found" */
+    }
+    errno = error;
+    give_up(report, STEP_EXEC);
+}
+
+static int report_failure(const struct spawn *s, struct child *c, const struct failure *f,
+                          struct err *err)
+{
+    waitpid(c->pid, NULL, 0); /* it is past its last instruction */
+    child_forget(c);
+    errno = f->error;
+    err_sys(err, "cannot %s%s%s", step_names[f->step], f->step == STEP_EXEC ? " " : "",
+            f->step == STEP_EXEC ? s->argv[0] : "");
+    return -1;
+}
+
+int spawn_start(const struct spawn *s, struct child *out, struct err *err)
+{
+    struct failure f;
+    int report[2], pidfd = -1;
+    ssize_t n;
+    pid_t pid;
+
+    if (pipe2(report, O_CLOEXEC))
+        return err_sys(err, "pipe");
+    pid = (pid_t)syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, NULL, &pidfd, NULL, 0);
+    if (pid == 0)
+        run_child(s, report[1]);
+    close(report[1]);
+    if (pid < 0) {
+        close(report[0]);
+        return err_sys(err, "fork");
+    }
+    *out = (struct child){ .pid = pid, .pidfd = pidfd };
+    co_cond_init(&out->ended);
+    list_push(&children, &out->all);
+    fcntl(pidfd, F_SETFD, FD_CLOEXEC);
+    fcntl(report[0], F_SETFL, O_NONBLOCK);
+    while ((n = read(report[0], &f, sizeof(f))) < 0) /* EOF: exec closed the other end */
+        if (errno != EINTR && (errno != EAGAIN || co_wait(report[0], CO_IN, NEVER))) {
+            if (errno != ECANCELED)
+                break;
+            kill(pid, SIGKILL); /* cancelled between fork and exec: nothing may be left */
+            f = (struct failure){ STEP_EXEC, ECANCELED };
+            n = sizeof(f);
+            break;
+        }
+    co_close(report[0]);
+    return n == sizeof(f) ? report_failure(s, out, &f, err) : 0;
+}
+
+int child_wait(struct child *c, int64_t until)
+{
+    while (!c->reaped) {
+        pid_t r = waitpid(c->pid, &c->status, WNOHANG);
+
+        if (r == c->pid)
+            c->reaped = true;
+        else if (co_cond_wait_fd(&c->ended, c->pidfd, CO_IN, until) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void child_forget(struct child *c)
+{
+    co_close(TAKE(c->pidfd, -1));
+    list_remove(&c->all);
+}
+
+void spawn_reap_orphans(void)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        struct child *c;
+
+        list_each (c, &children, all)
+            if (c->pid == pid && !c->reaped) {
+                c->status = status;
+                c->reaped = true;
+                co_cond_wake(&c->ended);
+            }
+    }
+}
