@@ -1,0 +1,59 @@
+# Makefile - the front of the build. The work is in meson.build and in tools/; each target here is
+# what a person, a test machine and the clean room all run. `make check` is the one that counts.
+#
+#   make                  build/cove-guest
+#   make demo             what it looks like, in a minute
+#   make check            lint, unit tests, fuzz seeds, end to end, the core again under ASan
+#   make check-full       every compiler, build type, sanitizer and SDK line
+#   make asan tsan fuzz   one kind of test alone; FUZZ_SECONDS=60 for each fuzz target
+#   make lint format      static analysis; lay out the source
+#   make install          PREFIX=/usr/local DESTDIR=
+#   make bench measure cleanroom deps clean
+
+PREFIX       ?= /usr/local
+FUZZ_SECONDS ?= 60
+
+.PHONY: all deps demo check check-full bench asan tsan fuzz lint format install cleanroom measure clean
+
+all:
+	@tools/deps build
+	@tools/build release
+
+deps:
+	@tools/deps check
+
+demo: all
+	@tools/deps sdk
+	@tools/demo
+
+check check-full: deps
+	@tools/check $(if $(filter check-full,$@),--full)
+
+asan tsan: deps
+	@tools/check --only $@
+
+fuzz: deps
+	@tools/fuzz $(FUZZ_SECONDS)
+
+lint: deps
+	@tools/lint
+
+format: deps
+	@tools/lint --fix format
+
+bench: all
+	@tools/deps bench
+	@tests/bench/run
+
+install: all
+	@tools/build install "$(PREFIX)" "$(DESTDIR)"
+
+cleanroom:
+	@tools/deps cleanroom
+	@tools/cleanroom
+
+measure:
+	@tools/measure
+
+clean:
+	rm -rf build build-*
