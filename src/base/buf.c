@@ -11,6 +11,7 @@ void buf_reserve(struct buf *b, size_t more)
         return;
     b->cap = MAX(need, b->cap ? b->cap * 2 : (size_t)64);
     b->data = xrealloc(b->data, b->cap);
+    b->data[b->len] = 0;
 }
 
 void buf_add(struct buf *b, const void *p, size_t n)

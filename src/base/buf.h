@@ -19,7 +19,7 @@ void buf_putc(struct buf *b, char c);
 void buf_put_u64(struct buf *b, uint64_t v);
 void buf_put_i64(struct buf *b, int64_t v);
 void buf_printf(struct buf *b, const char *fmt, ...) PRINTF(2, 3);
-void buf_vprintf(struct buf *b, const char *fmt, va_list ap);
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap) PRINTF(2, 0);
 void buf_drop(struct buf *b, size_t n); /* forget the first n bytes */
 struct str buf_str(const struct buf *b);
 const char *buf_cstr(const struct buf *b); /* never NULL */

@@ -69,23 +69,29 @@ const char *clock_http_date(void)
 
 int64_t clock_parse_http_date(struct str s)
 {
+    /* "Sun, 06 Nov 1994 08:49:37 GMT": where the numbers stand */
+    static const struct {
+        unsigned char at, n;
+    } part[] = { { 5, 2 }, { 12, 4 }, { 17, 2 }, { 20, 2 }, { 23, 2 } };
+    uint64_t v[ARRAY_LEN(part)];
     struct tm tm = { 0 };
-    char text[32], month[4], out[32];
-    const char *at;
+    char out[32];
+    int64_t sec;
 
     if (s.n != 29)
         return -1;
-    memcpy(text, s.p, s.n);
-    text[s.n] = 0;
-    if (sscanf(text + 5, "%2d %3s %4d %2d:%2d:%2d GMT", &tm.tm_mday, month, &tm.tm_year,
-               &tm.tm_hour, &tm.tm_min, &tm.tm_sec) != 6)
-        return -1;
-    at = strlen(month) == 3 ? strstr(months, month) : NULL;
-    if (!at || (at - months) % 3)
-        return -1;
-    tm.tm_mon = (int)(at - months) / 3;
-    tm.tm_year -= 1900;
-    int64_t sec = timegm(&tm);
+    for (size_t i = 0; i < ARRAY_LEN(part); i++)
+        if (str_u64((struct str){ s.p + part[i].at, part[i].n }, &v[i]))
+            return -1;
+    for (tm.tm_mon = 0; tm.tm_mon < 12; tm.tm_mon++)
+        if (!memcmp(s.p + 8, months + (size_t)tm.tm_mon * 3, 3))
+            break;
+    tm.tm_mday = (int)v[0];
+    tm.tm_year = (int)v[1] - 1900;
+    tm.tm_hour = (int)v[2];
+    tm.tm_min = (int)v[3];
+    tm.tm_sec = (int)v[4];
+    sec = timegm(&tm);
     clock_http_date_of(sec, out); /* a date that does not print back as itself was not one */
-    return memcmp(out, text, 29) ? -1 : sec;
+    return memcmp(out, s.p, 29) ? -1 : sec;
 }

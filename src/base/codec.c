@@ -59,6 +59,8 @@ ssize_t base64_decode(struct str in, void *out)
                 return -1;
             v |= (uint32_t)(values[p[k]] - 1) << (18 - 6 * k);
         }
+        if (v & (pad == 2 ? 0xffff : pad == 1 ? 0xff : 0)) /* a second spelling of the same bytes */
+            return -1;
         *o++ = (unsigned char)(v >> 16);
         if (pad < 2)
             *o++ = (unsigned char)(v >> 8);
@@ -72,10 +74,10 @@ ssize_t base64_decode(struct str in, void *out)
  * next one must lie in (only the first continuation byte has a narrowed range: RFC 3629). */
 int utf8_check(uint32_t *state, const void *p, size_t n)
 {
-    const unsigned char *s = p, *end = s + n;
+    const unsigned char *s = p;
     uint32_t due = *state & 3, low = *state >> 8 & 255, high = *state >> 16 & 255;
 
-    for (; s < end; s++) {
+    for (; n; s++, n--) {
         unsigned char c = *s;
 
         if (due) {

@@ -47,6 +47,7 @@ enum err_code err_from_errno(int error)
     case ENOTEMPTY:
     case EBUSY: return ERR_CONFLICT;
     case EINVAL:
+    case ENOEXEC:
     case ENAMETOOLONG:
     case ENOTDIR:
     case EISDIR: return ERR_INVALID;
@@ -70,7 +71,7 @@ enum err_code err_from_errno(int error)
     }
 }
 
-int err_set(struct err *err, enum err_code code, const char *fmt, ...)
+void err_set_(struct err *err, enum err_code code, const char *fmt, ...)
 {
     va_list ap;
 
@@ -78,13 +79,13 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
     va_end(ap);
-    return -1;
 }
 
-int err_sys(struct err *err, const char *fmt, ...)
+void err_sys_(struct err *err, const char *fmt, ...)
 {
     int error = errno;
     va_list ap;
+    const char *what = strerrordesc_np(error);
     size_t n;
 
     err->code = err_from_errno(error);
@@ -92,11 +93,13 @@ int err_sys(struct err *err, const char *fmt, ...)
     vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
     va_end(ap);
     n = strlen(err->msg);
-    snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", strerrordesc_np(error));
-    return -1;
+    if (what)
+        snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", what);
+    else
+        snprintf(err->msg + n, sizeof(err->msg) - n, ": error %d", error);
 }
 
-int err_in(struct err *err, const char *fmt, ...)
+void err_in_(struct err *err, const char *fmt, ...)
 {
     char rest[sizeof(err->msg)];
     va_list ap;
@@ -108,5 +111,4 @@ int err_in(struct err *err, const char *fmt, ...)
     va_end(ap);
     n = strlen(err->msg);
     snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", rest);
-    return -1;
 }

@@ -36,11 +36,17 @@ struct err {            /* on the caller's stack: nothing to free, nothing to le
     char msg[256];      /* "create s1: mount overlay: No space left on device" */
 };
 
-/* All three return -1, so that a caller can write: return err_sys(err, "open %s", path); */
-int err_set(struct err *err, enum err_code code, const char *fmt, ...) PRINTF(3, 4);
-int err_sys(struct err *err, const char *fmt, ...)
+/* All three are -1, so that a caller can write: return err_sys(err, "open %s", path);
+ * As macros, so that the compiler and the analysers see the -1. */
+#define err_set(err, code, ...) (err_set_((err), (code), __VA_ARGS__), err_failed())
+#define err_sys(err, ...)       (err_sys_((err), __VA_ARGS__), err_failed())
+#define err_in(err, ...)        (err_in_((err), __VA_ARGS__), err_failed())
+static inline int err_failed(void) { return -1; }
+
+void err_set_(struct err *err, enum err_code code, const char *fmt, ...) PRINTF(3, 4);
+void err_sys_(struct err *err, const char *fmt, ...)
     PRINTF(2, 3); /* appends errno's text, maps its code */
-int err_in(struct err *err, const char *fmt, ...) PRINTF(2, 3); /* puts "context: " in front */
+void err_in_(struct err *err, const char *fmt, ...) PRINTF(2, 3); /* puts "context: " in front */
 
 int err_status(enum err_code code);       /* the HTTP status */
 const char *err_name(enum err_code code); /* the Connect code's name */

@@ -149,12 +149,14 @@ static int decode_bytes(const struct reader *r, const struct field *f, json_t *j
 
     if (!json_is_string(j))
         return bad(r, f, "must be a base64 string");
-    if (n / 4 * 3 > max + 2)
+    if (n / 4 * 3 > max && n / 4 * 3 - max > 2)
         return bad_size(r, f, "bytes", n / 4 * 3, max);
     out->data = arena_alloc(r->a, n / 4 * 3 + 1);
     got = base64_decode((struct str){ json_string_value(j), n }, out->data);
     if (got < 0)
         return bad(r, f, "is not valid base64");
+    if ((size_t)got > max)
+        return bad_size(r, f, "bytes", (size_t)got, max);
     out->n = (size_t)got;
     return 0;
 }

@@ -131,6 +131,8 @@ static void schema_value(const struct field *f, struct buf *b)
         break;
     case F_INT:
         json_kv_str(b, "type", "integer");
+        if (!f->min && f->max)
+            json_kv_int(b, "minimum", 0);
         schema_bounds(f, b, "minimum", "maximum");
         break;
     case F_BOOL: json_kv_str(b, "type", "boolean"); break;

@@ -37,6 +37,10 @@ json_t *json_read(struct str text, struct err *err)
         err_set(err, ERR_INVALID, "the body is empty where JSON is expected");
         return NULL;
     }
+    if (memchr(text.p, 0, text.n)) { /* jansson overlooks one behind a number */
+        err_set(err, ERR_INVALID, "not valid JSON: it has a NUL byte");
+        return NULL;
+    }
     if (json_check_depth(text, err))
         return NULL;
     j = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
@@ -82,7 +86,7 @@ static size_t utf8_len(const unsigned char *p, size_t n) /* of a valid sequence 
 
 static void put_escaped(struct buf *b, struct str s)
 {
-    const unsigned char *p = (const unsigned char *)s.p, *end = p + s.n;
+    const unsigned char *p = (const unsigned char *)(s.n ? s.p : ""), *end = p + s.n;
 
     while (p < end) {
         const unsigned char *run = p;
@@ -132,11 +136,17 @@ void json_put_int(struct buf *b, int64_t v)
 
 void json_put_num(struct buf *b, double v)
 {
+    char text[32];
+
     comma(b);
-    if (isfinite(v))
-        buf_printf(b, "%.10g", v);
-    else
+    if (!isfinite(v)) {
         buf_puts(b, "null");
+        return;
+    }
+    snprintf(text, sizeof(text), "%.15g", v); /* 17 digits only where 15 are another number */
+    if (strtod(text, NULL) != v)
+        snprintf(text, sizeof(text), "%.17g", v);
+    buf_puts(b, text);
 }
 
 void json_put_bool(struct buf *b, bool v)

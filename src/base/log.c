@@ -74,20 +74,20 @@ void log_render(struct buf *out, enum log_level level, const char *msg, const st
         json_kv_str(out, "level", levels[level]);
         json_kv_str(out, "msg", msg);
         for (; kv->key; kv++)
-            if (kv->text)
-                json_kv_str(out, kv->key, kv->text);
-            else
+            if (kv->is_number)
                 json_kv_int(out, kv->key, kv->number);
+            else
+                json_kv_str(out, kv->key, kv->text ? kv->text : "");
         json_close(out, '}');
     } else {
         put_logfmt(out, "time", buf_cstr(&time));
         put_logfmt(out, "level", levels[level]);
         put_logfmt(out, "msg", msg);
         for (; kv->key; kv++)
-            if (kv->text)
-                put_logfmt(out, kv->key, kv->text);
-            else
+            if (kv->is_number)
                 buf_printf(out, " %s=%lld", kv->key, (long long)kv->number);
+            else
+                put_logfmt(out, kv->key, kv->text ? kv->text : "");
     }
     buf_putc(out, '\n');
 }

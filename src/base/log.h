@@ -8,13 +8,14 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_OFF };
 enum log_format { LOG_LOGFMT, LOG_JSON };
 
 struct log_kv {
-    const char *key; /* NULL ends the list */
-    const char *text;
-    int64_t number; /* used when text is NULL */
+    const char *key;  /* NULL ends the list */
+    const char *text; /* NULL is printed as "" */
+    int64_t number;
+    bool is_number;
 };
 
-#define KV(k, s)  ((struct log_kv){ .key = (k), .text = (s) ? (s) : "" })
-#define KVI(k, i) ((struct log_kv){ .key = (k), .number = (i) })
+#define KV(k, s)  ((struct log_kv){ .key = (k), .text = (s) })
+#define KVI(k, i) ((struct log_kv){ .key = (k), .number = (i), .is_number = true })
 
 extern enum log_level log_level; /* lines below it cost one comparison */
 extern enum log_format log_format;
@@ -27,7 +28,7 @@ void log_render(struct buf *out, enum log_level level, const char *msg, const st
 #define log_at(level, msg, ...)                                                                    \
     do {                                                                                           \
         if ((level) >= log_level)                                                                  \
-            log_write((level), (msg), (const struct log_kv[]){ __VA_ARGS__ __VA_OPT__(, ){ 0 } }); \
+            log_write((level), (msg), &(const struct log_kv[]){ { 0 }, ##__VA_ARGS__, { 0 } }[1]); \
     } while (0)
 #define log_debug(...) log_at(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...)  log_at(LOG_INFO, __VA_ARGS__)

@@ -18,6 +18,10 @@
 #define PRINTF(fmt, args)          __attribute__((format(printf, fmt, args)))
 #define LIKELY(x)                  __builtin_expect(!!(x), 1)
 #define UNLIKELY(x)                __builtin_expect(!!(x), 0)
+#ifdef MIN_MAX_PLAIN /* for a checker that cannot read statement expressions (tools/lint) */
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#else
 #define MIN(a, b)                                                                                  \
     ({                                                                                             \
         __auto_type a_ = (a);                                                                      \
@@ -30,5 +34,6 @@
         __auto_type b_ = (b);                                                                      \
         a_ > b_ ? a_ : b_;                                                                         \
     })
+#endif
 
 #endif

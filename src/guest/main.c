@@ -52,10 +52,10 @@ static void handle_signals(int fd)
 static void stop(void)
 {
     process_stop_all(&guest);
-    if (guest.init) { /* what escaped our groups: everybody else in this pid namespace */
+    if (getpid() == 1) /* what escaped our groups: everybody else in this pid namespace */
         kill(-1, SIGKILL);
+    if (guest.init)
         spawn_reap_orphans();
-    }
 }
 
 static void run(void *arg)
@@ -109,6 +109,8 @@ int main(int argc, char **argv)
     }
     if (r > 0)
         return 0; /* --help and its like have answered */
+    if (guest.init && getpid() != 1)
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans come to us, as they come to pid 1 */
     if (co_run(run, &o)) {
         fprintf(stderr, "cove-guest: cannot start the event loop: %s\n", strerrordesc_np(errno));
         return 1;

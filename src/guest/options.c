@@ -40,7 +40,7 @@ static const struct row {
     { USER, "user", "NAME", "default user (default: 'user' where it exists, else our own)" },
     { WORKDIR, "workdir", "DIR", "default directory of commands (default: the user's home)" },
     { TOKEN_FILE, "token-file", "FILE", "require the access token that FILE holds" },
-    { INIT, "init", NULL, "reap orphans and end everything at the end (implied as pid 1)" },
+    { INIT, "init", NULL, "adopt and reap orphans (implied as pid 1)" },
     { READY_FD, "ready-fd", "N", "write a byte to N when serving" },
     { SET, "set", "NAME=VALUE", "change a limit; the names are below" },
     { LOG_LEVEL, "log-level", "LEVEL", "debug, info, warn, error or off (default info)" },

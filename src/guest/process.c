@@ -47,14 +47,14 @@ static void forget_old(struct guest *g)
     struct process *p;
     int64_t held = 0;
 
-    list_each (p, &g->processes, all)
+    list_each(p, &g->processes, all)
         if (unused(p)) {
             if (co_now() - p->ended_ms >= guest_limits.keep_ms || g->stopping)
                 process_free(p);
             else
                 held += (int64_t)p->ring.bytes;
         }
-    list_each (p, &g->processes, all)
+    list_each(p, &g->processes, all)
         if (held > guest_limits.keep_bytes && unused(p)) {
             held -= (int64_t)p->ring.bytes;
             ring_clear(&p->ring);
@@ -82,7 +82,7 @@ static uint64_t slowest(const struct process *p, struct process_reader **who)
     struct process_reader *r;
 
     *who = NULL;
-    list_each (r, &p->readers, all)
+    list_each(r, &p->readers, all)
         if (!r->stalled && r->offset < low) {
             low = r->offset;
             *who = r;
@@ -385,7 +385,7 @@ struct process *process_by_pid(struct guest *g, int64_t pid)
 {
     struct process *p, *found = NULL;
 
-    list_each (p, &g->processes, all) /* the newest: a pid may come round again while one is kept */
+    list_each(p, &g->processes, all) /* the newest: a pid may come round again while one is kept */
         if (p->child.pid == pid)
             found = p;
     return found;
@@ -395,7 +395,7 @@ struct process *process_by_tag(struct guest *g, const char *tag)
 {
     struct process *p, *found = NULL;
 
-    list_each (p, &g->processes, all)
+    list_each(p, &g->processes, all)
         if (p->tag && !strcmp(p->tag, tag) && (!found || found->ended || !p->ended))
             found = p;
     return found;
@@ -500,7 +500,7 @@ void process_stop_all(struct guest *g)
     g->stopping = true;
     for (int signal = SIGTERM;; signal = 0) {
         alive = false;
-        list_each (p, &g->processes, all)
+        list_each(p, &g->processes, all)
             if (!p->ended) {
                 alive = true;
                 if (signal || co_now() >= until)

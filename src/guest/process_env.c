@@ -162,7 +162,8 @@ const char *process_signal_name(int signal)
         [SIGXFSZ] = "file size limit exceeded",
         [SIGSYS] = "bad system call",
     };
-    const char *name = signal > 0 && (size_t)signal < ARRAY_LEN(names) ? names[signal] : NULL;
+    size_t i = (size_t)signal;
+    const char *name = i < ARRAY_LEN(names) ? names[i] : NULL;
 
     return name ? name : sigdescr_np(signal) ? sigdescr_np(signal) : "unknown";
 }

@@ -408,7 +408,7 @@ static int rpc_list(struct call *c, void *body, struct err *err)
     json_open(&json, '{');
     json_key(&json, "processes");
     json_open(&json, '[');
-    list_each (p, &call_guest(c)->processes, all) {
+    list_each(p, &call_guest(c)->processes, all) {
         if (p->ended)
             continue;
         json_open(&json, '{');

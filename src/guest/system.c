@@ -67,17 +67,18 @@ static void read_memory(struct metrics *m)
 static void read_cpu(struct cpu_time *t)
 {
     FILE *f = fopen("/proc/stat", "re");
-    unsigned long long v[8] = { 0 };
+    uint64_t v[8] = { 0 };
     char line[256];
+    size_t n = 0;
 
     if (!f)
         return;
-    if (fgets(line, sizeof(line), f) &&
-        sscanf(line, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3],
-               &v[4], &v[5], &v[6], &v[7]) >= 4) {
-        t->total = 0;
-        for (int i = 0; i < 8; i++)
-            t->total += v[i];
+    if (fgets(line, sizeof(line), f) && !strncmp(line, "cpu ", 4)) {
+        struct str rest = str_of(line + 4), item;
+
+        while (n < ARRAY_LEN(v) && str_next(&rest, ' ', &item))
+            if (!str_u64(item, &v[n])) /* not the empty one between two blanks */
+                t->total += v[n++];
         t->busy = t->total - v[3] - v[4]; /* all but idle and waiting for disks */
     }
     fclose(f);

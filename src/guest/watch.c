@@ -301,7 +301,7 @@ static void watcher_free(struct watcher *w)
     while (w->ndirs)
         dir_remove(w, w->ndirs - 1);
     free(w->dirs);
-    list_each (e, &w->events, all)
+    list_each(e, &w->events, all)
         free(e);
     free(w->path);
     free(w);

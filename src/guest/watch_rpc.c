@@ -184,7 +184,7 @@ static struct watcher *find(struct call *c, const char *id, struct err *err)
 {
     struct watcher *w;
 
-    list_each (w, &call_guest(c)->watchers, all)
+    list_each(w, &call_guest(c)->watchers, all)
         if (!strcmp(w->id, id))
             return w;
     err_set(err, ERR_NOT_FOUND, "watcher with id '%.64s' not found", id);

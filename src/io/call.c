@@ -78,9 +78,14 @@ ssize_t call_read(struct call *c, void *buf, size_t n, struct err *err)
     return c->gunzip ? gunzip_read(c->gunzip, buf, n, err) : http_body_read(&c->body, buf, n, err);
 }
 
+static int64_t body_max(const struct call *c)
+{
+    return c->route && c->route->body_max ? c->route->body_max : http_limits.body_bytes;
+}
+
 int call_read_all(struct call *c, struct buf *out, struct err *err)
 {
-    int64_t max = c->route && c->route->body_max ? c->route->body_max : http_limits.body_bytes;
+    int64_t max = body_max(c);
 
     if (c->head.length > max)
         return err_set(err, ERR_TOO_LARGE, "body of %lld bytes is larger than http.body-bytes=%lld",
@@ -108,7 +113,7 @@ static bool body_in_buffer(struct call *c, struct str *text)
     struct str ready = conn_peek(c->conn);
 
     if (c->body.chunked || c->body.left <= 0 || c->body.left > (int64_t)ready.n ||
-        c->body.left > http_limits.body_bytes || http_get(&c->head, "content-encoding").n)
+        c->body.left > body_max(c) || http_get(&c->head, "content-encoding").n)
         return false;
     *text = (struct str){ ready.p, (size_t)c->body.left };
     c->conn->pos += text->n;
@@ -229,7 +234,8 @@ int call_flush(struct call *c) { return http_flush(c->conn); }
 static void fail_rest(struct call *c, const struct err *err)
 {
     AUTO(buf_free) struct buf json = { 0 };
-    int status = err->code == ERR_TIMEOUT ? 408 : err_status(err->code);
+    /* 408 where the client was slow, 504 where somebody behind us was */
+    int status = err->code == ERR_TIMEOUT && !c->body.done ? 408 : err_status(err->code);
 
     json_open(&json, '{');
     json_kv_int(&json, "code", status);

@@ -43,7 +43,7 @@ int64_t co_now(void);              /* ms; the time of the loop's last turn */
 static inline int64_t co_in(int64_t ms) { return ms < 0 ? NEVER : co_now() + ms; }
 
 int co_sleep(int64_t until);        /* 0 at the deadline, -1 cancelled */
-void co_yield (void);               /* let the others run */
+void co_pass(void);                 /* let the others run */
 void co_call(co_fn *fn, void *arg); /* runs fn on a worker thread with a full stack */
 void co_trim(void); /* before a long wait: give back the stack pages below the caller */
 

@@ -99,7 +99,7 @@ static void timer_add(struct co *c, int64_t until)
 {
     if (L->nheap == L->capheap) {
         L->capheap = L->capheap ? L->capheap * 2 : 16;
-        L->heap = xrealloc(L->heap, sizeof(*L->heap) * (size_t)L->capheap);
+        L->heap = xrealloc(L->heap, sizeof(struct co *) * (size_t)L->capheap);
     }
     c->deadline = until;
     heap_up(L->nheap++, c);
@@ -204,7 +204,9 @@ static struct co *new_stack(void)
         size_t n = (size_t)STACK * SLAB;
 
         p = mmap(NULL, n, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK,
+                 /* cppcheck-suppress invalidFunctionArg ; what an anonymous mapping wants */
+                 -1, 0);
         if (p == MAP_FAILED)
             return NULL;
         madvise(p, n, MADV_NOHUGEPAGE);
@@ -258,7 +260,7 @@ void co_cancel_all(void)
 {
     struct co *c;
 
-    list_each (c, &L->all, all)
+    list_each(c, &L->all, all)
         if (c != L->current)
             cancel(c);
 }
@@ -390,7 +392,7 @@ int co_sleep(int64_t until)
     return park(until) == WOKEN_CANCEL ? refuse_cancelled(), -1 : 0;
 }
 
-void co_yield (void)
+void co_pass(void)
 {
     make_ready(L->current);
     switch_away(L->current);
@@ -415,7 +417,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t some;
     struct job *head, **tail;
-    int idle, threads;
+    int idle, threads, queued;
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .some = PTHREAD_COND_INITIALIZER };
 
 static void finish(struct job *j) /* j is on the coroutine's stack: gone once it is woken */
@@ -452,6 +454,7 @@ static void *worker(void *unused)
         pool.idle--;
         j = pool.head;
         pool.head = j->next;
+        pool.queued--;
         pthread_mutex_unlock(&pool.lock);
         j->fn(j->arg);
         finish(j);
@@ -479,14 +482,15 @@ void co_call(co_fn *fn, void *arg)
     bool alone;
 
     pthread_mutex_lock(&pool.lock);
-    if (!pool.idle && pool.threads < MAX_WORKERS && !start_worker())
-        pool.threads++;
+    if (pool.idle <= pool.queued && pool.threads < MAX_WORKERS && !start_worker())
+        pool.threads++; /* the idle ones are spoken for by what is queued already */
     alone = !pool.threads;
     if (!alone) {
         if (!pool.head)
             pool.tail = &pool.head;
         *pool.tail = &j;
         pool.tail = &j.next;
+        pool.queued++;
         pthread_cond_signal(&pool.some);
     }
     pthread_mutex_unlock(&pool.lock);
@@ -577,6 +581,6 @@ void co_cond_wake(struct co_cond *c)
 {
     struct co *co;
 
-    list_each (co, &c->waiters, cond)
+    list_each(co, &c->waiters, cond)
         wake(co, WOKEN_COND);
 }

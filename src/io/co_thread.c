@@ -21,6 +21,7 @@ struct co {
     void *arg;
     uint64_t id;
     int event; /* written to wake a thread that is parked */
+    int fd;    /* what it waits for, -1 when nothing */
     bool woken, cancelled;
 };
 
@@ -45,7 +46,7 @@ static struct co *co_new(co_fn *fn, void *arg)
         c = CONTAINER_OF(spare.next, struct co, free);
         list_remove(&c->free);
     }
-    *c = (struct co){ .fn = fn, .arg = arg, .event = c->event, .id = ++ids };
+    *c = (struct co){ .fn = fn, .arg = arg, .event = c->event, .fd = -1, .id = ++ids };
     list_init(&c->cond);
     list_init(&c->free);
     list_push(&all, &c->all);
@@ -148,7 +149,7 @@ void co_cancel_all(void)
 {
     struct co *c;
 
-    list_each (c, &all, all)
+    list_each(c, &all, all)
         if (c != self)
             cancel(c);
 }
@@ -169,6 +170,7 @@ static int park(int fd, enum co_dir dir, int64_t until)
         errno = ECANCELED;
         return -1;
     }
+    self->fd = fd;
     pthread_mutex_unlock(&big);
     do {
         int64_t ms = until == NEVER ? -1 : MAX(until - clock_ms(), (int64_t)0);
@@ -176,6 +178,7 @@ static int park(int fd, enum co_dir dir, int64_t until)
         r = poll(p, 2, (int)MIN(ms, (int64_t)1 << 30));
     } while ((r < 0 && errno == EINTR) || (r == 0 && (until == NEVER || clock_ms() < until)));
     pthread_mutex_lock(&big);
+    self->fd = -1;
     if (p[0].revents)
         while (read(self->event, &n, sizeof(n)) > 0)
             ;
@@ -192,7 +195,7 @@ int co_sleep(int64_t until)
     return errno == ETIMEDOUT ? 0 : -1;
 }
 
-void co_yield (void)
+void co_pass(void)
 {
     pthread_mutex_unlock(&big);
     sched_yield();
@@ -212,8 +215,14 @@ int co_wait(int fd, enum co_dir dir, int64_t until) { return park(fd, dir, until
 
 void co_close(int fd)
 {
-    if (fd >= 0)
-        close(fd);
+    struct co *c;
+
+    if (fd < 0)
+        return;
+    list_each(c, &all, all) /* poll() does not notice that its descriptor was closed */
+        if (c->fd == fd)
+            poke(c);
+    close(fd);
 }
 
 void co_cond_init(struct co_cond *c) { list_init(&c->waiters); }
@@ -237,7 +246,7 @@ void co_cond_wake(struct co_cond *c)
 {
     struct co *co;
 
-    list_each (co, &c->waiters, cond) {
+    list_each(co, &c->waiters, cond) {
         list_remove(&co->cond);
         co->woken = true;
         poke(co);

@@ -1,7 +1,9 @@
 /* conn.c - see conn.h. */
 #include "io/conn.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -47,6 +49,14 @@ void conn_finish(struct conn *c)
     release_in(c);
     release_out(c);
     co_close(TAKE(c->fd, -1));
+}
+
+void conn_rest(struct conn *c)
+{
+    if (c->pos == c->len)
+        release_in(c);
+    if (!c->used)
+        release_out(c);
 }
 
 /* room for at least one byte behind len, with no more than max bytes buffered */
@@ -97,10 +107,7 @@ ssize_t conn_fill(struct conn *c, size_t max, int64_t until)
             continue;
         if (c->nowait)
             return -1;
-        if (!c->len)
-            release_in(c);
-        if (!c->used)
-            release_out(c);
+        conn_rest(c);
         if (co_wait(c->fd, CO_IN, until))
             return -1;
     }
@@ -160,11 +167,14 @@ int conn_read_full(struct conn *c, void *buf, size_t n, int64_t until)
     return 0;
 }
 
+/* `used` falls only after the write: while it parks, a coroutine that reads this connection must
+ * not take the buffer for empty. */
 int conn_flush(struct conn *c, int64_t until)
 {
-    size_t n = TAKE(c->used, (size_t)0);
+    int r = c->used ? co_write(c->fd, c->out, c->used, until) : 0;
 
-    return n ? co_write(c->fd, c->out, n, until) : 0;
+    c->used = 0;
+    return r;
 }
 
 int conn_put(struct conn *c, const void *p, size_t n, int64_t until)
@@ -175,9 +185,10 @@ int conn_put(struct conn *c, const void *p, size_t n, int64_t until)
         if (n < CONN_BUF / 2 && conn_flush(c, until))
             return -1;
         if (n >= CONN_BUF / 2) {
-            size_t pending = TAKE(c->used, (size_t)0);
+            int r = co_writev(c->fd, c->used ? v : v + 1, c->used ? 2 : 1, until);
 
-            return co_writev(c->fd, pending ? v : v + 1, pending ? 2 : 1, until);
+            c->used = 0;
+            return r;
         }
     }
     if (!c->out)
@@ -195,12 +206,48 @@ bool conn_peer_left(const struct conn *c)
     return r == 0 || (r < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+bool conn_quiet(const struct conn *c)
+{
+    char byte;
+
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+const char *conn_peer(struct conn *c)
+{
+    static const unsigned char mapped[12] = { [10] = 0xff, [11] = 0xff };
+    union {
+        struct sockaddr sa;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+    } a = { 0 };
+    socklen_t n = sizeof(a);
+
+    if (c->peer_known)
+        return c->peer;
+    c->peer_known = true;
+    if (getpeername(c->fd, &a.sa, &n))
+        return c->peer;
+    if (a.sa.sa_family == AF_INET)
+        inet_ntop(AF_INET, &a.in.sin_addr, c->peer, sizeof(c->peer));
+    else if (a.sa.sa_family == AF_INET6 && !memcmp(&a.in6.sin6_addr, mapped, sizeof(mapped)))
+        inet_ntop(AF_INET, a.in6.sin6_addr.s6_addr + 12, c->peer, sizeof(c->peer));
+    else if (a.sa.sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &a.in6.sin6_addr, c->peer, sizeof(c->peer));
+    return c->peer;
+}
+
+void conn_end_output(struct conn *c) { shutdown(c->fd, SHUT_WR); }
+
+void conn_break(struct conn *c) { shutdown(c->fd, SHUT_RDWR); }
+
 void conn_linger(struct conn *c, int64_t until)
 {
     /* Closing with unread input sends a reset, which can destroy an answer still in flight. */
     if (shutdown(c->fd, SHUT_WR))
         return;
-    do
+    do {
         c->pos = c->len = 0;
-    while (conn_fill(c, CONN_BUF, until) > 0);
+        co_pass(); /* a peer that never stops sending must not keep the others from running */
+    } while (co_now() < until && conn_fill(c, CONN_BUF, until) > 0);
 }

@@ -123,16 +123,15 @@ static int send_frame(struct call *c, unsigned flags)
     return call_send(c, b->data, b->len);
 }
 
-int connect_send(struct call *c)
-{
-    return send_frame(c, 0) || (!conn_ready(c->conn) && call_flush(c)) ? -1 : 0;
-}
+int connect_send(struct call *c) { return send_frame(c, 0) || call_flush(c) ? -1 : 0; }
 
 int connect_end(struct call *c)
 {
     buf_puts(connect_message(c), "{}");
     return send_frame(c, CONNECT_END) || call_end(c) ? -1 : 0;
 }
+
+int connect_send_end(struct call *c) { return send_frame(c, 0) || connect_end(c) ? -1 : 0; }
 
 static void put_error(struct buf *b, const struct err *err)
 {

@@ -62,8 +62,12 @@ struct http_body {
 void http_body_init(struct http_body *b, struct conn *c, const struct http_head *h,
                     enum http_kind kind);
 void http_body_finish(struct http_body *b);
+/* Asks for the body where the client waits to be asked; a worker cannot do it later. */
+int http_body_want(struct http_body *b, struct err *err);
 /* Decoded bytes; 0 at the end. In a worker (conn.nowait) -1 with errno EAGAIN asks for a wait. */
 ssize_t http_body_read(struct http_body *b, void *buf, size_t n, struct err *err);
+/* The same without a copy: a slice of the connection's buffer, valid until the next read of it. */
+ssize_t http_body_next(struct http_body *b, struct str *out, struct err *err);
 int http_body_read_all(struct http_body *b, struct buf *out, struct err *err);
 bool http_body_drain(struct http_body *b, size_t most); /* false: more than most, or broken */
 

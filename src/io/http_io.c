@@ -3,7 +3,7 @@
 
 #include "io/http.h"
 
-enum { CHUNK_LINE = 1024, TRAILER_BYTES = 8192 };
+enum { CHUNK_LINE = 1024, TRAILER_BYTES = 8192, WRITE_PIECE = 256 << 10 };
 
 static int64_t write_until(void) { return co_in(http_limits.write_ms); }
 
@@ -27,6 +27,8 @@ static bool may_be_complete(struct str s, size_t *from)
 {
     size_t i = *from > 3 ? *from - 3 : 0;
 
+    if (!s.p)
+        return false;
     *from = s.n;
     for (; i + 1 < s.n; i++)
         if (s.p[i] == '\n' && (s.p[i + 1] == '\n' || s.p[i + 1] == '\r'))
@@ -107,10 +109,10 @@ static int body_line(struct http_body *b, size_t max, struct str *line, struct e
 {
     for (;;) {
         struct str s = conn_peek(b->conn);
-        const char *lf = s.n ? memchr(s.p, '\n', s.n) : NULL;
+        const char *lf = s.p ? memchr(s.p, '\n', s.n) : NULL;
         ssize_t r;
 
-        if (lf) {
+        if (lf && (size_t)(lf - s.p) < max) {
             *line = (struct str){ s.p, (size_t)(lf - s.p) };
             if (!line->n || lf[-1] != '\r')
                 return err_set(err, ERR_INVALID, "bare LF in the chunked coding");
@@ -163,7 +165,7 @@ static int next_chunk(struct http_body *b, struct err *err)
             return -1;
         str_cut(line, ';', &size, &extension);
         if (str_hex(str_trim(size), &n) || n > INT64_MAX || memchr(line.p, 0, line.n) ||
-            memchr(line.p, '\r', line.n) || size.p[0] == ' ')
+            memchr(line.p, '\r', line.n) || size.p[0] == ' ' || size.p[0] == '\t')
             return err_set(err, ERR_INVALID, "chunk size is not a hexadecimal number");
         b->left = n ? (int64_t)n : -2;
     }
@@ -183,19 +185,19 @@ static int send_continue(struct http_body *b, struct err *err)
     return 0;
 }
 
-ssize_t http_body_read(struct http_body *b, void *buf, size_t n, struct err *err)
+/* Positions the body in front of data: 1, 0 at its end, -1 with err. */
+static int body_begin(struct http_body *b, struct err *err)
 {
-    ssize_t r;
-
-    if (b->expect && send_continue(b, err))
+    if (http_body_want(b, err))
         return -1;
     if (!b->done && b->chunked && b->left <= 0 && next_chunk(b, err))
         return -1;
-    if (b->done)
-        return 0;
-    if (b->left > 0)
-        n = (size_t)MIN((uint64_t)n, (uint64_t)b->left);
-    r = conn_read(b->conn, buf, n, co_in(http_limits.body_ms));
+    return !b->done;
+}
+
+/* Accounts for what a read gave. */
+static ssize_t body_took(struct http_body *b, ssize_t r, struct err *err)
+{
     if (r == 0 && b->left == -1 && !b->chunked) {
         b->done = true;
         return 0;
@@ -211,6 +213,41 @@ ssize_t http_body_read(struct http_body *b, void *buf, size_t n, struct err *err
         return err_set(err, ERR_TOO_LARGE, "body larger than %llu bytes",
                        (unsigned long long)b->max);
     return r;
+}
+
+int http_body_want(struct http_body *b, struct err *err)
+{
+    return b->expect ? send_continue(b, err) : 0;
+}
+
+ssize_t http_body_read(struct http_body *b, void *buf, size_t n, struct err *err)
+{
+    int more = body_begin(b, err);
+
+    if (more <= 0)
+        return more;
+    if (b->left > 0)
+        n = (size_t)MIN((uint64_t)n, (uint64_t)b->left);
+    return body_took(b, conn_read(b->conn, buf, n, co_in(http_limits.body_ms)), err);
+}
+
+ssize_t http_body_next(struct http_body *b, struct str *out, struct err *err)
+{
+    int more = body_begin(b, err);
+    ssize_t r = 1;
+
+    if (more <= 0)
+        return more;
+    if (!conn_ready(b->conn))
+        r = conn_fill(b->conn, CONN_BUF, co_in(http_limits.body_ms));
+    if (r > 0) {
+        *out = conn_peek(b->conn);
+        if (b->left > 0)
+            out->n = (size_t)MIN((uint64_t)out->n, (uint64_t)b->left);
+        b->conn->pos += out->n;
+        r = (ssize_t)out->n;
+    }
+    return body_took(b, r, err);
 }
 
 int http_body_read_all(struct http_body *b, struct buf *out, struct err *err)
@@ -237,7 +274,7 @@ bool http_body_drain(struct http_body *b, size_t most)
 
     if (b->done)
         return true;
-    if (b->expect || b->left > (int64_t)most)
+    if (!most || b->expect || b->left > (int64_t)most)
         return false;
     b->max = UINT64_MAX;
     while (n <= most) {
@@ -252,7 +289,16 @@ bool http_body_drain(struct http_body *b, size_t most)
 
 /* ---- writing ---- */
 
-int http_put(struct conn *c, struct str s) { return conn_put(c, s.p, s.n, write_until()); }
+/* The time-out is for each piece: a slow reader of a large answer is not a reader that stopped. */
+int http_put(struct conn *c, struct str s)
+{
+    while (s.n > WRITE_PIECE) {
+        if (conn_put(c, s.p, WRITE_PIECE, write_until()))
+            return -1;
+        s = (struct str){ s.p + WRITE_PIECE, s.n - WRITE_PIECE };
+    }
+    return conn_put(c, s.p, s.n, write_until());
+}
 
 int http_flush(struct conn *c) { return conn_flush(c, write_until()); }
 
@@ -266,10 +312,18 @@ int http_put_chunk(struct conn *c, const void *p, size_t n)
     head[--i] = '\r';
     for (size_t v = n; v; v >>= 4)
         head[--i] = digits[v & 15];
-    return http_put(c, (struct str){ head + i, sizeof(head) - i }) ||
-                   http_put(c, (struct str){ p, n }) || http_put(c, STR("\r\n"))
-               ? -1
-               : 0;
+    if (http_put(c, (struct str){ head + i, sizeof(head) - i }))
+        return -1;
+    if (n >= CONN_BUF / 2 && n <= WRITE_PIECE) { /* all of it in one write, without a copy */
+        struct iovec v[3] = { { c->out, c->used },
+                              { (void *)(uintptr_t)p, n },
+                              { (void *)(uintptr_t) "\r\n", 2 } };
+        int r = co_writev(c->fd, v, 3, write_until());
+
+        c->used = 0;
+        return r;
+    }
+    return http_put(c, (struct str){ p, n }) || http_put(c, STR("\r\n")) ? -1 : 0;
 }
 
 int http_put_last_chunk(struct conn *c, struct str trailers)

@@ -121,6 +121,8 @@ static int status_line(const char **at, const char *end, struct http_head *h, st
     for (int i = 9; i < 12; i++)
         if (p[i] < '0' || p[i] > '9')
             return bad(err, "bad status line");
+    if (p[12] != ' ' && p[12] != '\r' && p[12] != '\n')
+        return bad(err, "bad status line");
     h->minor = p[7] - '0';
     h->status = (p[9] - '0') * 100 + (p[10] - '0') * 10 + p[11] - '0';
     *at = span(p + 12, end, TEXT);
@@ -137,7 +139,7 @@ static void connection_field(struct http_head *h, struct str value)
         if (str_iis(item, "close"))
             h->keep = false;
         else if (str_iis(item, "keep-alive"))
-            h->keep = true;
+            h->keep |= !h->minor; /* news in HTTP/1.0 only: in 1.1 it must not undo "close" */
         else if (str_iis(item, "upgrade"))
             h->upgrade = true;
     }

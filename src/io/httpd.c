@@ -29,6 +29,7 @@ static void call_clear(struct call *c)
 {
     gunzip_destroy(TAKE(c->gunzip, NULL));
     http_body_finish(&c->body);
+    c->body = (struct http_body){ 0 };
     arena_reset(&c->arena);
     c->headers.len = 0;
     if (c->scratch.cap > CONN_BUF)
@@ -153,6 +154,12 @@ static int answer(struct call *c, struct err *err)
     c->head_only = str_is(c->head.method, "HEAD");
     if (split_target(c, err))
         return -1;
+    if (c->server->first) {
+        int r = c->server->first(c, err);
+
+        if (r)
+            return r < 0 ? -1 : 0;
+    }
     if (c->server->cors && str_is(c->head.method, "OPTIONS"))
         return preflight(c);
     if (find_route(c, err))
@@ -192,7 +199,7 @@ static bool one_request(struct call *c)
     }
     c->server->requests++;
     http_body_init(&c->body, c->conn, &c->head, HTTP_REQUEST);
-    if (!c->body.done) /* reading the body moves what the head's slices point into */
+    if (!c->body.done || c->head.upgrade) /* reading on moves what the head's slices point into */
         http_head_keep(&c->head, &c->arena);
     r = answer(c, &err);
     if (r < 0 && c->status && (c->route ? c->route->kind : ROUTE_RAW) < ROUTE_STREAM) {
@@ -202,12 +209,13 @@ static bool one_request(struct call *c)
     if (r < 0 && err.code == ERR_GONE)
         return false;
     if (r < 0) {
-        c->close |= !c->body.done && (err.code == ERR_INVALID || err.code == ERR_TIMEOUT);
+        c->close |= !c->body.done &&
+                    (err.code == ERR_INVALID || err.code == ERR_TIMEOUT || c->body.left > DRAIN);
         call_fail(c, &err);
     }
     log_call(c, began_us, &err);
-    if (!c->body.done && !http_body_drain(&c->body, c->close ? 0 : DRAIN)) {
-        http_flush(c->conn);
+    /* The answer goes out before we wait for the rest of a body that nobody wants. */
+    if (!c->body.done && (http_flush(c->conn) || c->close || !http_body_drain(&c->body, DRAIN))) {
         conn_linger(c->conn, co_in(LINGER_MS));
         return false;
     }

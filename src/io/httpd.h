@@ -39,8 +39,10 @@ struct route {
 };
 
 struct httpd {
-    const struct route *const *tables;              /* ends with NULL */
-    void *ctx;                                      /* for the handlers */
+    const struct route *const *tables; /* ends with NULL */
+    void *ctx;                         /* for the handlers */
+    /* Sees each call before the tables do: 1 answered (a proxy), 0 go on, -1; may be NULL. */
+    int (*first)(struct call *c, struct err *err);
     int (*before)(struct call *c, struct err *err); /* credentials; may be NULL */
     bool cors;                                      /* any origin may call */
     int64_t conns, requests;                        /* now open; ever served */

@@ -170,25 +170,24 @@ static bool gather(struct multipart *m, size_t n)
     return m->hold.len >= n;
 }
 
-/* Behind a mark: "--" ends the body, CRLF begins a part, white space may come before either. */
-static int after_mark(struct multipart *m, struct err *err)
+/* Behind a mark: "--" ends the body, CRLF begins a part; anything else and it was only data that
+ * looks like one. */
+static int after_mark(struct multipart *m)
 {
-    for (;;) {
-        if (!gather(m, 2))
-            return MULTIPART_MORE;
-        if (!memcmp(m->hold.data, "--", 2)) {
-            m->state = DONE;
-            return MULTIPART_END;
-        }
-        if (!memcmp(m->hold.data, "\r\n", 2)) {
-            m->hold.len = 0;
-            m->state = HEAD;
-            return -2;
-        }
-        if (m->hold.data[0] != ' ' && m->hold.data[0] != '\t')
-            return err_set(err, ERR_INVALID, "multipart boundary is not followed by a new line");
-        buf_drop(&m->hold, 1);
+    if (!gather(m, 2))
+        return MULTIPART_MORE;
+    if (!memcmp(m->hold.data, "--", 2)) {
+        m->state = DONE;
+        return MULTIPART_END;
     }
+    if (!memcmp(m->hold.data, "\r\n", 2)) {
+        m->hold.len = 0;
+        m->state = HEAD;
+        return -1;
+    }
+    m->state = m->parts ? BODY : PREAMBLE;
+    m->data = (struct str){ m->mark, m->mark_len };
+    return m->parts ? MULTIPART_DATA : -1;
 }
 
 static int read_part_head(struct multipart *m, struct http_head *h, struct err *err)
@@ -250,8 +249,8 @@ int multipart_next(struct multipart *m, struct err *err)
                 m->state = AFTER_MARK;
             break;
         case AFTER_MARK:
-            r = after_mark(m, err);
-            if (r != -2)
+            r = after_mark(m);
+            if (r >= 0)
                 return r;
             break;
         case HEAD: return part_head(m, err);

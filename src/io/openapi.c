@@ -53,7 +53,7 @@ static void put_operation(struct buf *b, const struct route *r)
 {
     char method[16] = "";
 
-    for (size_t i = 0; r->method[i] && i < sizeof(method) - 1; i++)
+    for (size_t i = 0; i < sizeof(method) - 1 && r->method[i]; i++)
         method[i] = (char)tolower((unsigned char)r->method[i]);
     json_key(b, method);
     json_open(b, '{');

@@ -165,8 +165,14 @@ int sock_recv_fd(int sock, int64_t until, struct err *err)
         return err_set(err, ERR_GONE, "the peer closed");
     c = CMSG_FIRSTHDR(&msg);
     if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
-        c->cmsg_len != CMSG_LEN(sizeof(int)))
+        c->cmsg_len < CMSG_LEN(sizeof(int)))
         return err_set(err, ERR_INVALID, "a message without a descriptor");
     memcpy(&fd, CMSG_DATA(c), sizeof(fd));
-    return fd;
+    if (c->cmsg_len == CMSG_LEN(sizeof(int)))
+        return fd;
+    for (size_t at = 0; CMSG_LEN(at + sizeof(fd)) <= c->cmsg_len; at += sizeof(fd)) {
+        memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd)); /* padding leaves room for a second one */
+        close(fd);
+    }
+    return err_set(err, ERR_INVALID, "a message with more than one descriptor");
 }

@@ -185,7 +185,7 @@ void spawn_reap_orphans(void)
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         struct child *c;
 
-        list_each (c, &children, all)
+        list_each(c, &children, all)
             if (c->pid == pid && !c->reaped) {
                 c->status = status;
                 c->reaped = true;
