@@ -1,0 +1,87 @@
+/* test_spawn.c - starting programs and learning how they ended. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/spawn.h"
+#include "test.h"
+
+static int null_fd, cwd;
+
+static int start(char *const *paths, char *const *argv, struct child *c, struct err *err)
+{
+    static char *env[] = { NULL };
+    struct spawn s = { .paths = paths,
+                       .argv = argv,
+                       .envp = env,
+                       .root = -1,
+                       .cwd = cwd,
+                       .stdio = { null_fd, null_fd, null_fd } };
+
+    return spawn_start(&s, c, err);
+}
+
+static void run_cases(void *arg)
+{
+    struct child c;
+    struct err err = { 0 };
+    char *sh[] = { (char[]){ "/nowhere/sh" }, (char[]){ "/bin/sh" }, NULL };
+    char *missing[] = { (char[]){ "/nowhere/at/all" }, NULL };
+    char *denied[] = { (char[]){ "/etc" }, NULL };
+    char *exits[] = { (char[]){ "sh" }, (char[]){ "-c" }, (char[]){ "exit 7" }, NULL };
+    char *sleeps[] = { (char[]){ "sh" }, (char[]){ "-c" }, (char[]){ "exec sleep 60" }, NULL };
+
+    (void)arg;
+    CHECK_INT(start(sh, exits, &c, &err), 0);
+    CHECK_INT(child_wait(&c, co_in(5000)), 0);
+    CHECK(WIFEXITED(c.status));
+    CHECK_INT(WEXITSTATUS(c.status), 7);
+    child_forget(&c);
+
+    CHECK_INT(start(sh, sleeps, &c, &err), 0);
+    CHECK_INT(child_wait(&c, co_in(20)), -1);
+    CHECK_INT(errno, ETIMEDOUT);
+    CHECK_INT(getpgid(c.pid), c.pid);
+    CHECK_INT(kill(-c.pid, SIGKILL), 0);
+    CHECK_INT(child_wait(&c, co_in(5000)), 0);
+    CHECK_INT(WTERMSIG(c.status), SIGKILL);
+    child_forget(&c);
+
+    CHECK_INT(start(missing, exits, &c, &err), -1);
+    CHECK_INT(err.code, ERR_NOT_FOUND);
+    CHECK_INT(start(denied, exits, &c, &err), -1);
+    CHECK_INT(err.code, ERR_DENIED);
+    CHECK_INT(waitpid(-1, NULL, WNOHANG), -1); /* what could not start left no zombie */
+    CHECK_INT(errno, ECHILD);
+}
+
+static void reap_case(void *arg)
+{
+    struct child c;
+    struct err err = { 0 };
+    char *sh[] = { (char[]){ "/bin/sh" }, NULL };
+    char *exits[] = { (char[]){ "sh" }, (char[]){ "-c" }, (char[]){ "exit 3" }, NULL };
+
+    (void)arg;
+    CHECK_INT(start(sh, exits, &c, &err), 0);
+    CHECK_INT(co_sleep(co_in(100)), 0);
+    spawn_reap_orphans(); /* pid 1's reaper comes first: the status is not lost */
+    CHECK_INT(child_wait(&c, co_in(1000)), 0);
+    CHECK_INT(WEXITSTATUS(c.status), 3);
+    child_forget(&c);
+}
+
+static void in_loop(void (*fn)(void *))
+{
+    null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    cwd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    test_co(fn, NULL);
+    close(null_fd);
+    close(cwd);
+}
+
+TEST(exit_codes_signals_and_failures_to_start_are_told_exactly) { in_loop(run_cases); }
+
+TEST(a_status_that_the_reaper_collected_reaches_its_waiter) { in_loop(reap_case); }
