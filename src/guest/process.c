@@ -41,36 +41,39 @@ static bool unused(const struct process *p)
 }
 
 /* Ended processes go after process.keep-ms; before that, the oldest lose their output when all
- * together hold more than process.keep-bytes. */
-static void forget_old(struct guest *g)
+ * together hold more than process.keep-bytes. Returns how many are still kept. */
+static size_t forget_old(struct guest *g)
 {
     struct process *p;
     int64_t held = 0;
+    size_t kept = 0;
 
-    list_each(p, &g->processes, all)
-        if (unused(p)) {
-            if (co_now() - p->ended_ms >= guest_limits.keep_ms || g->stopping)
-                process_free(p);
-            else
-                held += (int64_t)p->ring.bytes;
+    list_each(p, &g->processes, all) {
+        if (unused(p) && (co_now() - p->ended_ms >= guest_limits.keep_ms || g->stopping)) {
+            process_free(p);
+            continue;
         }
+        kept += p->ended;
+        held += unused(p) ? (int64_t)p->ring.bytes : 0;
+    }
     list_each(p, &g->processes, all)
         if (held > guest_limits.keep_bytes && unused(p)) {
             held -= (int64_t)p->ring.bytes;
             ring_clear(&p->ring);
         }
+    return kept;
 }
 
+/* Runs only while something is kept: a guest with nothing to forget sleeps. */
 static void forget_later(void *arg)
 {
     static bool running;
-    struct guest *g = arg;
 
     if (running)
         return;
     running = true;
-    while (!list_empty(&g->processes) && !co_sleep(co_in(1000)))
-        forget_old(g);
+    while (!co_sleep(co_in(1000)) && forget_old(arg))
+        ;
     running = false;
 }
 

@@ -300,7 +300,8 @@ static int wait_more(struct stream *s, struct err *err)
     if (r == 1) {
         if (conn_peer_left(s->call->conn))
             return err_set(err, ERR_GONE, "the client left");
-        s->watch = false; /* it sent its next request early: nothing to learn from the socket */
+        /* when it sent its next request early there is nothing to learn from the socket */
+        s->watch = conn_quiet(s->call->conn);
     }
     if (r >= 0)
         return 1;

@@ -139,7 +139,7 @@ static int follow_watch(struct call *c, struct watcher *w, int64_t until, struct
         if (r == 1 && conn_peer_left(c->conn))
             return err_set(err, ERR_GONE, "the client left");
         if (r == 1)
-            watch = false;
+            watch = conn_quiet(c->conn);
         if (r < 0 && errno != ETIMEDOUT)
             return err_sys(err, "watch '%.100s'", w->path);
         if (r < 0 && co_now() >= until)

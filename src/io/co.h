@@ -58,7 +58,8 @@ struct co_cond {
 
 void co_cond_init(struct co_cond *c);
 int co_cond_wait(struct co_cond *c, int64_t until);
-/* The same, and fd at once: 0 woken by the condition, 1 by the descriptor. */
+/* The same, and fd at once: 0 woken by the condition, 1 by the descriptor (which may be for what
+ * the caller has read already). */
 int co_cond_wait_fd(struct co_cond *c, int fd, enum co_dir dir, int64_t until);
 void co_cond_wake(struct co_cond *c);
 

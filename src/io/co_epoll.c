@@ -50,6 +50,7 @@ struct co {
 
 struct fdslot {
     struct co *wait[2]; /* by enum co_dir */
+    bool missed[2];     /* became ready while nobody waited: an edge is told only once */
     bool registered;
 };
 
@@ -316,9 +317,14 @@ static void deliver(const struct epoll_event *ev)
         return;
     }
     s = &L->fd[ev->data.fd];
-    for (int d = 0; d < 2; d++)
-        if (s->wait[d] && ev->events & (wanted[d] | EPOLLHUP | EPOLLERR))
+    for (int d = 0; d < 2; d++) {
+        if (!(ev->events & (wanted[d] | EPOLLHUP | EPOLLERR)))
+            continue;
+        if (s->wait[d])
             wake(s->wait[d], WOKEN_FD);
+        else
+            s->missed[d] = true;
+    }
 }
 
 static void poll_events(void)
@@ -518,6 +524,9 @@ static struct fdslot *slot(int fd)
     return &L->fd[fd];
 }
 
+/* 0 the caller is the one who waits, 1 there is no need to, -1 the descriptor cannot be watched. An
+ * edge may have come since the EAGAIN, while a worker had the descriptor or the caller waited for
+ * something else; it will not come again, so it is remembered. */
 static int watch(int fd, enum co_dir dir)
 {
     struct fdslot *s = slot(fd);
@@ -530,6 +539,8 @@ static int watch(int fd, enum co_dir dir)
             return -1;
         s->registered = true;
     }
+    if (TAKE(s->missed[dir], false))
+        return 1;
     assert(!s->wait[dir]); /* two coroutines reading one descriptor is a bug in the caller */
     s->wait[dir] = L->current;
     L->current->fd = fd;
@@ -537,9 +548,18 @@ static int watch(int fd, enum co_dir dir)
     return 0;
 }
 
+/* The EAGAIN may have been a worker's, and older than the newest edge: then try again first. */
 int co_wait(int fd, enum co_dir dir, int64_t until)
 {
-    if (refuse_cancelled() || watch(fd, dir))
+    struct fdslot *s = slot(fd);
+
+    if (refuse_cancelled())
+        return -1;
+    if (s->missed[dir]) {
+        s->missed[dir] = false;
+        return 0;
+    }
+    if (watch(fd, dir))
         return -1;
     return park_errno(until) < 0 ? -1 : 0;
 }
@@ -571,8 +591,10 @@ int co_cond_wait(struct co_cond *c, int64_t until)
 
 int co_cond_wait_fd(struct co_cond *c, int fd, enum co_dir dir, int64_t until)
 {
-    if (refuse_cancelled() || watch(fd, dir))
-        return -1;
+    int r = refuse_cancelled() ? -1 : watch(fd, dir);
+
+    if (r)
+        return r;
     list_push(&c->waiters, &L->current->cond);
     return park_errno(until);
 }

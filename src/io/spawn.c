@@ -168,6 +168,7 @@ int child_wait(struct child *c, int64_t until)
         else if (co_cond_wait_fd(&c->ended, c->pidfd, CO_IN, until) < 0)
             return -1;
     }
+    co_close(TAKE(c->pidfd, -1)); /* an ended child may be remembered for long, and by thousands */
     return 0;
 }
 
