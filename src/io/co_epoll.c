@@ -548,20 +548,11 @@ static int watch(int fd, enum co_dir dir)
     return 0;
 }
 
-/* The EAGAIN may have been a worker's, and older than the newest edge: then try again first. */
 int co_wait(int fd, enum co_dir dir, int64_t until)
 {
-    struct fdslot *s = slot(fd);
+    int r = refuse_cancelled() ? -1 : watch(fd, dir);
 
-    if (refuse_cancelled())
-        return -1;
-    if (s->missed[dir]) {
-        s->missed[dir] = false;
-        return 0;
-    }
-    if (watch(fd, dir))
-        return -1;
-    return park_errno(until) < 0 ? -1 : 0;
+    return r < 0 || (!r && park_errno(until) < 0) ? -1 : 0;
 }
 
 void co_close(int fd)

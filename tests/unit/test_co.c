@@ -19,7 +19,16 @@ static void close_pipe(void)
     co_close(pair[1]);
 }
 
-static void nap(void) { CHECK_INT(co_sleep(co_in(30)), 0); } /* long enough for others to park */
+/* Something must not happen meanwhile. To wait until something has, there is WAIT_FOR. */
+static void nap(void) { CHECK_INT(co_sleep(co_in(30)), 0); }
+
+#define WAIT_FOR(cond)                                                                             \
+    do {                                                                                           \
+        int64_t until_ = co_in(NET_MS);                                                            \
+        while (!(cond) && co_now() < until_)                                                       \
+            CHECK_INT(co_sleep(co_in(1)), 0);                                                      \
+        CHECK(cond);                                                                               \
+    } while (0)
 
 /* ---- reading and writing ---- */
 
@@ -195,8 +204,7 @@ static void cancel_one(co_fn *fn)
     nap();
     CHECK_INT(ended, 0);
     co_cancel(ref);
-    nap();
-    CHECK_INT(ended, 1);
+    WAIT_FOR(ended == 1);
     CHECK_INT(cancelled_errno, ECANCELED);
     CHECK_INT(second_errno, ECANCELED);
     CHECK(flag_seen);
@@ -233,7 +241,7 @@ static void cancel_unstarted(void *arg)
     CHECK_INT(co_go(cancel_unstarted_body, arg, &ref), 0);
     co_cancel(ref);
     CHECK_INT(*(int *)arg, 5);
-    nap();
+    WAIT_FOR(*(int *)arg != 5);
     CHECK_INT(*(int *)arg, -1);
 }
 
@@ -245,11 +253,13 @@ TEST(cancelling_before_the_first_step_is_remembered)
 }
 
 static _Atomic int work_done;
+static _Atomic bool let_go;
 
-static void slow_work(void *arg)
+static void slow_work(void *arg) /* until it is let go */
 {
     (void)arg;
-    usleep(150000);
+    for (int i = 0; i < NET_MS && !let_go; i++)
+        usleep(1000);
     work_done++;
 }
 
@@ -266,11 +276,14 @@ static void cancel_a_call(void *arg)
     struct co_ref ref;
 
     work_done = 0;
+    let_go = false;
     CHECK_INT(co_go(calling, arg, &ref), 0);
     nap();
     co_cancel(ref);
     nap();
     CHECK_INT(work_done, 0);
+    CHECK_INT(*(int *)arg, 0);
+    let_go = true;
 }
 
 TEST(cancelling_does_not_abandon_work_on_a_worker)
@@ -299,8 +312,7 @@ static void cancel_all(void *arg)
     nap();
     co_cancel_all();
     CHECK(!co_cancelled());
-    nap();
-    CHECK_INT(stopped, 50);
+    WAIT_FOR(stopped == 50);
 }
 
 TEST(cancel_all_spares_only_the_caller) { test_co(cancel_all, NULL); }
@@ -317,17 +329,14 @@ static void stale(void *arg)
     (void)arg;
     for (int i = 0; i < 64; i++)
         CHECK_INT(co_go(ends_at_once, &count, &old[i]), 0);
-    nap();
-    CHECK_INT(count, 64);
+    WAIT_FOR(count == 64);
     CHECK_INT(co_go(lives_on, &slept, &young), 0); /* lives in the memory of one of the old */
     for (int i = 0; i < 64; i++) {
         CHECK(old[i].id != young.id);
         co_cancel(old[i]);
     }
     co_cancel((struct co_ref){ 0 });
-    nap();
-    nap();
-    nap();
+    WAIT_FOR(slept != 9);
     CHECK_INT(slept, 0);
 }
 
@@ -490,7 +499,7 @@ static void reuse(void *arg)
     finished = 0;
     for (int i = 0; i < 200; i++)
         CHECK_INT(co_go(short_life, NULL, NULL), 0);
-    nap();
+    WAIT_FOR(finished == 200);
     before = resident_pages();
     for (int wave = 0; wave < 100; wave++) {
         for (int i = 0; i < 100; i++)
@@ -538,7 +547,7 @@ static _Atomic int met;
 
 static void meet(void *arg) /* ends only when all have come, or after a while */
 {
-    for (int i = 0; i < 2000 && met < PARTY; i++)
+    for (int i = 0; i < NET_MS / 2 && met < PARTY; i++)
         usleep(1000);
     (void)arg;
 }
@@ -620,7 +629,7 @@ static void ticker(void *arg)
     (void)arg;
     while (ticking) {
         CHECK_INT(co_sleep(co_in(5)), 0);
-        ticks++;
+        let_go = ++ticks > 5;
     }
 }
 
@@ -628,6 +637,7 @@ static void tick_while_working(void *arg)
 {
     (void)arg;
     ticking = true;
+    let_go = false;
     CHECK_INT(co_go(ticker, NULL, NULL), 0);
     co_call(slow_work, NULL);
     ticking = false;
@@ -638,11 +648,12 @@ TEST(the_loop_goes_on_while_a_worker_works) { test_co(tick_while_working, NULL);
 
 /* ---- conditions ---- */
 
-static int woken_by_cond;
+static int waiting, woken_by_cond;
 
 static void cond_waiter(void *arg)
 {
     (void)arg;
+    waiting++;
     CHECK_INT(co_cond_wait(&cond, co_in(NET_MS)), 0);
     woken_by_cond++;
 }
@@ -654,12 +665,11 @@ static void wake_all(void *arg)
     co_cond_wake(&cond); /* nobody there: not remembered */
     for (int i = 0; i < 100; i++)
         CHECK_INT(co_go(cond_waiter, NULL, NULL), 0);
-    nap();
+    WAIT_FOR(waiting == 100);
     CHECK_INT(woken_by_cond, 0);
     co_cond_wake(&cond);
     CHECK(list_empty(&cond.waiters));
-    nap();
-    CHECK_INT(woken_by_cond, 100);
+    WAIT_FOR(woken_by_cond == 100);
     CHECK_INT(co_cond_wait(&cond, co_in(20)), -1);
     CHECK_INT(errno, ETIMEDOUT);
     CHECK(list_empty(&cond.waiters));
@@ -674,6 +684,7 @@ static void wait_both(void *arg)
     char b;
 
     (void)arg;
+    waiting++;
     both_result = co_cond_wait_fd(&cond, pair[0], CO_IN, co_in(NET_MS));
     CHECK(list_empty(&cond.waiters));
     if (both_result == 1)
@@ -687,14 +698,16 @@ static void both_ways(void *arg)
     open_pipe();
     for (int round = 0; round < 4; round++) {
         both_result = 9;
+        waiting = 0;
         CHECK_INT(co_go(wait_both, NULL, NULL), 0);
+        WAIT_FOR(waiting);
         nap();
         CHECK_INT(both_result, 9);
         if (round % 2)
             CHECK_INT(co_write(pair[1], "x", 1, 0), 0);
         else
             co_cond_wake(&cond);
-        nap();
+        WAIT_FOR(both_result != 9);
         CHECK_INT(both_result, round % 2);
     }
     CHECK_INT(co_cond_wait_fd(&cond, pair[0], CO_IN, co_in(20)), -1);
@@ -711,6 +724,7 @@ static void read_until_closed(void *arg)
     char b;
 
     (void)arg;
+    waiting++;
     CHECK_INT(co_read(pair[0], &b, 1, co_in(NET_MS)), -1);
     CHECK_INT(errno, EBADF);
     ended++;
@@ -721,13 +735,12 @@ static void close_under_reader(void *arg)
     int64_t began = clock_ms();
 
     (void)arg;
-    ended = 0;
+    ended = waiting = 0;
     open_pipe();
     CHECK_INT(co_go(read_until_closed, NULL, NULL), 0);
-    nap();
+    WAIT_FOR(waiting);
     co_close(pair[0]);
-    nap();
-    CHECK_INT(ended, 1);
+    WAIT_FOR(ended == 1);
     CHECK(clock_ms() - began < NET_MS / 2);
     co_close(pair[1]);
 }

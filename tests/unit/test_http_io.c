@@ -32,6 +32,7 @@ static const struct http_head chunked = { .minor = 1, .chunked = true, .length =
 struct sending {
     struct str text;
     size_t first; /* bytes sent before the pause */
+    bool done;
 };
 
 static void send_in_two(void *arg)
@@ -43,13 +44,14 @@ static void send_in_two(void *arg)
     co_pass();
     net_put(fd, (struct str){ s->text.p + s->first, s->text.n - s->first });
     CHECK_INT(shutdown(fd, SHUT_WR), 0);
+    s->done = true;
 }
 
 /* Sends text cut in two, reads it as a body; the code of the error, ERR_NONE when it ended well. */
 static enum err_code receive(struct str text, size_t cut, const struct http_head *head,
                              enum http_kind kind, struct buf *out, struct buf *trailers)
 {
-    struct sending s = { text, cut };
+    struct sending s = { text, cut, false };
     struct http_body b;
     struct conn c;
     int r;
@@ -72,7 +74,8 @@ static enum err_code receive(struct str text, size_t cut, const struct http_head
         CHECK_INT(n, 0);
     }
     http_body_finish(&b);
-    co_sleep(co_in(0)); /* the sender has ended by now */
+    while (!s.done)
+        CHECK_INT(co_sleep(co_in(0)), 0);
     close_conn(&c);
     return err.code;
 }

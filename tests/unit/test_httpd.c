@@ -344,7 +344,7 @@ TEST(an_error_has_its_status_and_shape_for_each_kind_of_route)
             continue;
         }
         snprintf(want, sizeof(want), "\r\n\r\n{\"code\":%d,\"message\":\"it \\\"broke\\\"\"}",
-                 code == ERR_TIMEOUT ? 408 : err_status((enum err_code)code));
+                 err_status((enum err_code)code));
         if (!strstr(reply.data, want))
             test_fail(__FILE__, __LINE__, "%d: %s", code, reply.data);
         snprintf(request, sizeof(request), "POST /unary/%d" H "\r\n", code);
@@ -513,6 +513,7 @@ TEST(slow_clients_are_408)
     CHECK(strstr(
         talk(STR("GET / HTTP/1.1\r\nHos"), true),
         "{\"code\":408,\"message\":\"message head not complete within http.header-ms=30\"}"));
+    CHECK(strstr(talk(STR("GET /" H "\r\nGET /"), true), "HTTP/1.1 408 ")); /* the second is slow */
     CHECK(strstr(talk(STR("POST /raw" H "Content-Length: 5\r\n\r\nhe"), true),
                  "{\"code\":408,\"message\":\"the body paused longer than http.body-ms=30\"}"));
     CHECK(strstr(reply.data, "Connection: close\r\n"));
