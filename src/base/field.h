@@ -52,7 +52,7 @@ enum field_type {
 
 enum {
     F_REQUIRED = 1, /* absent is an error */
-    F_OMIT = 2,     /* writing: leave out zero and empty */
+    F_OMIT = 2,     /* writing: leave out zero, NULL, and lists without items */
     F_INT64 = 4,    /* writing: as a string, as protobuf does */
 };
 

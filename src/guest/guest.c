@@ -16,7 +16,7 @@ struct guest_limits guest_limits = {
 };
 
 const struct setting guest_settings[] = {
-    { "process.output-bytes", &guest_limits.output_bytes, 4096, 1 << 30,
+    { "process.output-bytes", &guest_limits.output_bytes, 128 << 10, 1 << 30,
       "output kept per process for readers that come back" },
     { "process.stall-ms", &guest_limits.stall_ms, 0, INT32_MAX,
       "time a reader that takes nothing may hold its process back" },

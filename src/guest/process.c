@@ -1,8 +1,9 @@
 /* process.c - the life of a process: started, read, waited for, kept a while, forgotten.
  *
  * Per process one coroutine waits for the exit (and its time limit) and one per stream moves output
- * into the ring. The reading stops while a live reader lags a ring's half behind, so output is lost
- * only to readers that take nothing for process.stall-ms, or while nobody reads. */
+ * into the ring. The reading stops while a live reader lags a ring's half behind or would lose
+ * bytes, so output is lost only to readers that take nothing for process.stall-ms, or while nobody
+ * reads. */
 #include "guest/process.h"
 
 #include <assert.h>
@@ -99,7 +100,8 @@ static void hold_back(struct process *p)
     struct process_reader *r;
 
     while (!p->discard && slowest(p, &r) != UINT64_MAX &&
-           p->ring.end - r->offset > p->ring.max / 2) {
+           (p->ring.end - r->offset > p->ring.max / 2 ||
+            ring_would_lose(&p->ring, r->offset, 2))) { /* either stream's pump may be next */
         int64_t until = r->moved_ms + guest_limits.stall_ms;
 
         if (!co_cond_wait(&p->progress, until))

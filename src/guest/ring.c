@@ -84,6 +84,18 @@ void ring_append(struct ring *r, enum ring_stream stream, struct str data)
         r->first = r->end;
 }
 
+bool ring_would_lose(const struct ring *r, uint64_t offset, int reads)
+{
+    size_t held = r->bytes + (size_t)reads * (sizeof(struct ring_chunk) + CHUNK_MAX);
+
+    for (size_t i = 0; i < r->count && held > r->max; i++) {
+        if (at(r, i)->offset + at(r, i)->len > offset)
+            return true;
+        held -= cost(at(r, i));
+    }
+    return false;
+}
+
 bool ring_get(const struct ring *r, uint64_t offset, size_t max, struct ring_piece *out)
 {
     size_t low = 0, high = r->count;

@@ -27,6 +27,9 @@ struct ring_piece {
 };
 
 void ring_append(struct ring *r, enum ring_stream stream, struct str data);
+/* Would so many more appends, of up to 32 KiB each, push out bytes from offset on? Many small
+ * pieces take more room than their bytes. */
+bool ring_would_lose(const struct ring *r, uint64_t offset, int reads);
 /* The bytes from offset on that one stream wrote in a row, at most max: false when offset is at the
  * end. An offset that fell out is moved up to first: the piece's offset tells. */
 bool ring_get(const struct ring *r, uint64_t offset, size_t max, struct ring_piece *out);

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 
-enum { POOL = 128, TRIM_AFTER_MS = 2000 };
+enum { POOL = 128, TRIM_AFTER_MS = 2000, BURST = 32 };
 
 static _Thread_local char *pool[POOL];
 static _Thread_local int pooled;
@@ -89,6 +89,15 @@ static int make_room(struct conn *c, size_t max)
     return 0;
 }
 
+void conn_fair(struct conn *c)
+{
+    if (++c->burst < BURST)
+        return;
+    c->burst = 0;
+    if (!c->nowait)
+        co_pass();
+}
+
 ssize_t conn_fill(struct conn *c, size_t max, int64_t until)
 {
     if (c->pos == c->len)
@@ -99,14 +108,17 @@ ssize_t conn_fill(struct conn *c, size_t max, int64_t until)
         if (make_room(c, max))
             return -1;
         r = read(c->fd, c->in + c->len, c->cap - c->len);
-        if (r > 0)
+        if (r > 0) {
             c->len += (size_t)r;
+            conn_fair(c);
+        }
         if (r >= 0 || (errno != EAGAIN && errno != EINTR))
             return r;
         if (errno == EINTR)
             continue;
         if (c->nowait)
             return -1;
+        c->burst = 0;
         conn_rest(c);
         if (co_wait(c->fd, CO_IN, until))
             return -1;

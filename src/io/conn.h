@@ -16,6 +16,7 @@ struct conn {
     size_t cap;      /* of in */
     size_t pos, len; /* unread input is in[pos..len) */
     size_t used;     /* pending output is out[0..used) */
+    unsigned burst;  /* reads in a row that did not have to wait */
     bool nowait;     /* reads fail with EAGAIN where the loop would park: for co_call() and proxy */
     bool peer_known;
     char peer[46]; /* see conn_peer() */
@@ -43,6 +44,7 @@ int conn_flush(struct conn *c, int64_t until);
 bool conn_peer_left(const struct conn *c);       /* closed or reset, and nothing more to read */
 bool conn_quiet(const struct conn *c);           /* open, and nothing to read */
 const char *conn_peer(struct conn *c);           /* its IP address, "" for a Unix socket; cached */
+void conn_fair(struct conn *c);                  /* after a read: lets others run now and then */
 void conn_rest(struct conn *c);                  /* gives empty buffers back before a long wait */
 void conn_end_output(struct conn *c);            /* the peer sees the end; reading goes on */
 void conn_break(struct conn *c);                 /* whoever reads or writes it stops; still open */

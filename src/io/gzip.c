@@ -57,8 +57,8 @@ static ssize_t check_end(struct gunzip *g, struct err *err)
 
 ssize_t gunzip_read(struct gunzip *g, void *buf, size_t n, struct err *err)
 {
-    if (g->ended)
-        return check_end(g, err);
+    if (g->ended || !n)
+        return n ? check_end(g, err) : 0;
     g->z.next_out = buf;
     g->z.avail_out = (unsigned)MIN(n, (size_t)1 << 30);
     n = g->z.avail_out;

@@ -76,23 +76,36 @@ static bool path_matches(const char *pattern, struct str path, struct str *param
     return i == path.n;
 }
 
+/* Only now: an escaped '/' is part of a value, not the end of a segment. */
+static int decode_params(struct call *c, struct err *err)
+{
+    size_t n = 0;
+
+    for (const char *p = c->route->path; (p = strchr(p, '{')); p++, n++)
+        if (str_percent_decode(&c->arena, c->param[n], false, &c->param[n]))
+            return err_set(err, ERR_INVALID, "the path has a bad %% escape");
+    return 0;
+}
+
 static int find_route(struct call *c, struct err *err)
 {
-    bool path_known = false;
+    AUTO(buf_free) struct buf allow = { 0 };
 
     for (const struct route *const *t = c->server->tables; *t; t++)
         for (const struct route *r = *t; r->method; r++) {
             if (!path_matches(r->path, c->path, c->param))
                 continue;
-            path_known = true;
             if (str_is(c->head.method, r->method) || (c->head_only && !strcmp(r->method, "GET"))) {
                 c->route = r;
-                return 0;
+                return decode_params(c, err);
             }
+            buf_printf(&allow, "%s%s", allow.len ? ", " : "", r->method);
         }
-    if (path_known)
-        return err_set(err, ERR_METHOD, "method %.*s is not allowed here",
-                       (int)MIN(c->head.method.n, (size_t)20), c->head.method.p);
+    if (allow.len) {
+        call_header(c, "Allow", buf_cstr(&allow));
+        return err_set(err, ERR_METHOD, "method %.*s is not allowed here, only %s",
+                       (int)MIN(c->head.method.n, (size_t)20), c->head.method.p, buf_cstr(&allow));
+    }
     return err_set(err, ERR_NOT_FOUND, "there is nothing at %.*s", (int)MIN(c->path.n, (size_t)100),
                    c->path.p);
 }
@@ -104,10 +117,6 @@ static int split_target(struct call *c, struct err *err)
     str_cut(c->head.target, '?', &path, &c->query);
     if (!path.n || path.p[0] != '/')
         return err_set(err, ERR_INVALID, "the request target must begin with '/'");
-    if (memchr(path.p, '%', path.n)) {
-        if (str_percent_decode(&c->arena, path, false, &path))
-            return err_set(err, ERR_INVALID, "the path has a bad %% escape");
-    }
     c->path = path;
     return 0;
 }

@@ -53,8 +53,8 @@ struct call {
     struct conn *conn;
     const struct route *route;
     struct arena arena;
-    struct str path, query; /* of the target; the path is decoded */
-    struct str param[4];    /* values of {name} segments, in order */
+    struct str path, query; /* of the target, as they came */
+    struct str param[4];    /* decoded values of {name} segments, in order */
     struct http_body body;
     struct gunzip *gunzip; /* set when the body is compressed */
     struct buf headers;    /* "Name: value\r\n" lines for the answer */

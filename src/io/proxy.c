@@ -15,7 +15,7 @@
 
 #include "io/proxy_head.h"
 
-enum { WATCH_AFTER_MS = 20, EXPECT_MS = 1000, PEEK_MS = 100 };
+enum { WATCH_AFTER_MS = 20, EXPECT_MS = 1000, PEEK_MS = 100, BURST = 32 };
 
 struct proxy_limits proxy_limits = { .tunnel_ms = 3600000 };
 
@@ -66,6 +66,7 @@ static enum relayed finish_relay(const struct relay *r, struct err *err)
 static enum relayed relay(const struct relay *r, struct err *err)
 {
     struct str piece;
+    unsigned burst = 0;
     ssize_t n;
 
     while ((n = http_body_next(r->from, &piece, err))) {
@@ -73,6 +74,8 @@ static enum relayed relay(const struct relay *r, struct err *err)
             if (r->chunked ? http_put_chunk(r->to, piece.p, piece.n) : http_put(r->to, piece))
                 return SINK_FAILED;
             r->s->moved_at = co_now();
+            if (++burst % BURST == 0)
+                co_pass(); /* a fast source and a fast sink must not keep the others from running */
         } else if (err->code) {
             return SOURCE_FAILED;
         } else if (r->to->used) {
