@@ -54,6 +54,7 @@ enum err_code err_from_errno(int error)
     case ELOOP: return ERR_PRECONDITION;
     case ENOSPC:
     case EDQUOT: return ERR_NO_SPACE;
+    case E2BIG:
     case EFBIG: return ERR_TOO_LARGE;
     case EMFILE:
     case ENFILE:

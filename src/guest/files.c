@@ -310,8 +310,8 @@ static int read_metadata(struct call *c, struct map *out, struct err *err)
         total += key.n + value.n;
         if (!key.n || key.n > METADATA_KEY || total > METADATA_TOTAL)
             return err_set(err, ERR_INVALID,
-                           "X-Metadata-%.64s: a key has 1 to %d bytes, all metadata at most %d",
-                           key.n ? key.p : "", METADATA_KEY, METADATA_TOTAL);
+                           "X-Metadata-%.*s: a key has 1 to %d bytes, all metadata at most %d",
+                           (int)MIN(key.n, (size_t)64), key.p, METADATA_KEY, METADATA_TOTAL);
         for (size_t k = 0; k < value.n; k++)
             if (value.p[k] < ' ' || value.p[k] > '~')
                 return err_set(err, ERR_INVALID, "X-Metadata value is not printable ASCII");

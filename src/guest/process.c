@@ -412,12 +412,13 @@ void process_attach(struct process *p, struct process_reader *r, const uint64_t 
 {
     *r = (struct process_reader){ .moved_ms = co_now() };
     r->offset = offset ? *offset : list_empty(&p->readers) ? p->left : p->ring.end;
+    r->sent = r->offset;
     list_push(&p->readers, &r->all);
 }
 
 void process_detach(struct process *p, struct process_reader *r)
 {
-    p->left = r->offset;
+    p->left = r->sent;
     list_remove(&r->all);
     co_cond_wake(&p->progress);
 }

@@ -55,7 +55,8 @@ struct process {
 
 struct process_reader { /* on the stack of the coroutine that serves a stream */
     struct list all;
-    uint64_t offset;  /* the next byte it will send */
+    uint64_t offset;  /* the next byte it will take */
+    uint64_t sent;    /* what came before this is out of our hands */
     int64_t moved_ms; /* when it last took something */
     bool stalled;     /* took nothing for too long: no longer waited for */
 };

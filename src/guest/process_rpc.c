@@ -206,7 +206,17 @@ static int event_send(struct stream *s, struct buf *b, struct err *err)
     json_close(b, '}');
     json_close(b, '}');
     s->quiet_until = co_in(s->keepalive_ms);
-    return connect_send(s->call) ? err_set(err, ERR_GONE, "the client left") : 0;
+    return connect_put(s->call) ? err_set(err, ERR_GONE, "the client left") : 0;
+}
+
+/* A reader has what was flushed; large events go out without being buffered. */
+static int flush_events(struct stream *s, bool now, struct err *err)
+{
+    if (now && call_flush(s->call))
+        return err_set(err, ERR_GONE, "the client left");
+    if (!s->call->conn->used)
+        s->reader.sent = s->reader.offset;
+    return 0;
 }
 
 static int send_start(struct stream *s, struct err *err)
@@ -239,7 +249,7 @@ static int send_data(struct stream *s, const struct ring_piece *piece, struct er
     if (event_send(s, b, err))
         return -1;
     process_took(s->p, &s->reader, next);
-    return 0;
+    return flush_events(s, false, err);
 }
 
 static int send_lost(struct stream *s, struct err *err)
@@ -254,7 +264,7 @@ static int send_lost(struct stream *s, struct err *err)
     if (event_send(s, b, err))
         return -1;
     process_took(s->p, &s->reader, first);
-    return 0;
+    return flush_events(s, false, err);
 }
 
 static int send_keepalive(struct stream *s, struct err *err)
@@ -289,13 +299,17 @@ static int send_end(struct stream *s, struct err *err)
     return connect_send_end(s->call) ? err_set(err, ERR_GONE, "the client left") : 0;
 }
 
-/* Waits for something to tell: 1 go on, -1 the client left or its time is over. */
+/* Waits for something to tell: 1 go on, -1 the client left or its time is over. What a program that
+ * has ended already is about to say goes out with its end. */
 static int wait_more(struct stream *s, struct err *err)
 {
     int64_t until = MIN(s->quiet_until, s->until);
-    int fd = s->call->conn->fd;
-    int r = s->watch ? co_cond_wait_fd(&s->p->changed, fd, CO_IN, until)
-                     : co_cond_wait(&s->p->changed, until);
+    int fd = s->call->conn->fd, r;
+
+    if (flush_events(s, !s->p->child.reaped, err))
+        return -1;
+    r = s->watch ? co_cond_wait_fd(&s->p->changed, fd, CO_IN, until)
+                 : co_cond_wait(&s->p->changed, until);
 
     if (r == 1) {
         if (conn_peer_left(s->call->conn))
@@ -309,7 +323,7 @@ static int wait_more(struct stream *s, struct err *err)
         return err_sys(err, "wait for process %d", s->p->child.pid);
     if (co_now() >= s->until)
         return err_set(err, ERR_TIMEOUT, "the stream's time limit was reached");
-    return send_keepalive(s, err) ? -1 : 1;
+    return send_keepalive(s, err) || flush_events(s, true, err) ? -1 : 1;
 }
 
 static int send_events(struct stream *s, struct err *err)

@@ -27,8 +27,11 @@ static int check_regular(const struct upload *u, const struct stat *st, struct e
 static int check_target(const struct upload *u, struct err *err)
 {
     AUTO(closep) int fd = path_open(u->root, u->path, O_PATH, 0);
+    size_t n = strlen(u->path);
     struct stat st;
 
+    if (n && u->path[n - 1] == '/')
+        return err_set(err, ERR_INVALID, "path '%.150s' names a directory", u->path);
     if (fd < 0 || fstat(fd, &st))
         return 0; /* new, or a link whose target is yet to be made */
     return check_regular(u, &st, err);

@@ -13,8 +13,8 @@ int connect_decode_header(const unsigned char *p, size_t n, uint32_t max, struct
     out->flags = p[0];
     out->size = (uint32_t)p[1] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 8 | p[4];
     if (out->size > max)
-        return err_set(err, ERR_TOO_LARGE, "envelope of %u bytes is larger than %u", out->size,
-                       max);
+        return err_set(err, ERR_TOO_LARGE, "envelope of %u bytes is larger than http.body-bytes=%u",
+                       out->size, max);
     return 1;
 }
 
@@ -122,6 +122,8 @@ static int send_frame(struct call *c, unsigned flags)
     connect_encode_header((unsigned char *)b->data, flags, (uint32_t)(b->len - CONNECT_HEADER));
     return call_send(c, b->data, b->len);
 }
+
+int connect_put(struct call *c) { return send_frame(c, 0); }
 
 int connect_send(struct call *c) { return send_frame(c, 0) || call_flush(c) ? -1 : 0; }
 

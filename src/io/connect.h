@@ -28,7 +28,8 @@ int connect_read_message(struct call *c, const struct field *table, void *out, s
 int connect_begin(struct call *c); /* 200 and the stream's headers */
 /* A message is built in c->scratch behind five reserved bytes, then sent as one envelope. */
 struct buf *connect_message(struct call *c);
-int connect_send(struct call *c);     /* sends and flushes what connect_message() began */
+int connect_put(struct call *c);      /* buffers what connect_message() began */
+int connect_send(struct call *c);     /* the same, and flushes */
 int connect_end(struct call *c);      /* the end-of-stream envelope, without error */
 int connect_send_end(struct call *c); /* both, in one write */
 

@@ -21,6 +21,8 @@ struct failure { /* what a child that could not start tells its parent */
     int step, error;
 };
 
+enum { BRIEF_MS = 2 };
+
 enum step { STEP_STDIO, STEP_SESSION, STEP_ROOT, STEP_IDS, STEP_CWD, STEP_EXEC };
 
 static const char *const step_names[] = {
@@ -38,14 +40,16 @@ static _Noreturn void give_up(int report, enum step step)
     _exit(127);
 }
 
-/* Moves descriptors to 0, 1, 2 even when some of them lie there already, crosswise. */
+/* Out of the way of 0, 1 and 2, where dup2 puts them. */
+static int above_stdio(int fd) { return fd > 2 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 3); }
+
 static int place_stdio(const int stdio[3], int *report)
 {
     int high[3];
 
-    *report = fcntl(*report, F_DUPFD_CLOEXEC, 3);
+    *report = above_stdio(*report);
     for (int i = 0; i < 3; i++) {
-        high[i] = fcntl(stdio[i], F_DUPFD_CLOEXEC, 3);
+        high[i] = above_stdio(stdio[i]);
         if (high[i] < 0)
             return -1;
     }
@@ -115,7 +119,8 @@ static _Noreturn void run_child(const struct spawn *s, int report)
 static int report_failure(const struct spawn *s, struct child *c, const struct failure *f,
                           struct err *err)
 {
-    waitpid(c->pid, NULL, 0); /* it is past its last instruction */
+    if (!c->reaped)
+        waitpid(c->pid, NULL, 0); /* it is past its last instruction */
     child_forget(c);
     errno = f->error;
     err_sys(err, "cannot %s%s%s", step_names[f->step], f->step == STEP_EXEC ? " " : "",
@@ -123,14 +128,29 @@ static int report_failure(const struct spawn *s, struct child *c, const struct f
     return -1;
 }
 
+/* Did the program start? 0, or -1 with what the child said. End of file: exec closed its end. */
+static int read_report(int fd, struct child *c, struct failure *f)
+{
+    ssize_t n;
+
+    while ((n = read(fd, f, sizeof(*f))) < 0) {
+        if (errno == EINTR || (errno == EAGAIN && !co_wait(fd, CO_IN, NEVER)))
+            continue;
+        *f = (struct failure){ STEP_EXEC, errno };
+        if (!c->reaped)
+            kill(c->pid, SIGKILL); /* cancelled between fork and exec: nothing may be left */
+        return -1;
+    }
+    return n ? -1 : 0;
+}
+
 int spawn_start(const struct spawn *s, struct child *out, struct err *err)
 {
     struct failure f;
-    int report[2], pidfd = -1;
-    ssize_t n;
+    int report[2], pidfd = -1, failed;
     pid_t pid;
 
-    if (pipe2(report, O_CLOEXEC))
+    if (pipe2(report, O_CLOEXEC | O_NONBLOCK))
         return err_sys(err, "pipe");
     pid = (pid_t)syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, NULL, &pidfd, NULL, 0);
     if (pid == 0)
@@ -143,19 +163,12 @@ int spawn_start(const struct spawn *s, struct child *out, struct err *err)
     *out = (struct child){ .pid = pid, .pidfd = pidfd };
     co_cond_init(&out->ended);
     list_push(&children, &out->all);
-    fcntl(pidfd, F_SETFD, FD_CLOEXEC);
-    fcntl(report[0], F_SETFL, O_NONBLOCK);
-    while ((n = read(report[0], &f, sizeof(f))) < 0) /* EOF: exec closed the other end */
-        if (errno != EINTR && (errno != EAGAIN || co_wait(report[0], CO_IN, NEVER))) {
-            if (errno != ECANCELED)
-                break;
-            kill(pid, SIGKILL); /* cancelled between fork and exec: nothing may be left */
-            f = (struct failure){ STEP_EXEC, ECANCELED };
-            n = sizeof(f);
-            break;
-        }
+    /* A program that ends at once is collected here, and its start and end are one event for us and
+     * one for the client; for any other the news of its start comes a moment later. */
+    child_wait(out, co_in(BRIEF_MS));
+    failed = read_report(report[0], out, &f);
     co_close(report[0]);
-    return n == sizeof(f) ? report_failure(s, out, &f, err) : 0;
+    return failed ? report_failure(s, out, &f, err) : 0;
 }
 
 int child_wait(struct child *c, int64_t until)

@@ -36,7 +36,8 @@ struct child { /* lives until child_wait() has returned */
     struct co_cond ended;
 };
 
-/* Parks until the program runs or could not be started. It leads a session and a group of its own.
+/* Parks until the program runs or could not be started; one that ends within a millisecond or two
+ * has been collected by then (out->reaped). It leads a session and a group of its own.
  */
 int spawn_start(const struct spawn *s, struct child *out, struct err *err);
 /* 0 when it ended (status is set), -1 with errno at the deadline or when cancelled. */

@@ -58,7 +58,7 @@ TEST(an_envelope_beyond_the_bound_is_refused)
     CHECK_INT(connect_decode_header((const unsigned char *)"\0\0\0\0\x0a", 5, 10, &f, &err), 1);
     CHECK_INT(connect_decode_header((const unsigned char *)"\0\0\0\0\x0b", 5, 10, &f, &err), -1);
     CHECK_INT(err.code, ERR_TOO_LARGE);
-    CHECK_STR(err.msg, "envelope of 11 bytes is larger than 10");
+    CHECK_STR(err.msg, "envelope of 11 bytes is larger than http.body-bytes=10");
 }
 
 static int timeout_of(const char *value, int64_t *ms)
@@ -318,7 +318,7 @@ TEST(an_envelope_is_bounded_like_a_body)
     CHECK_STR(ask("/collect", one("0123456789")), "{\"count\":1,\"bytes\":10}\nend {}\n");
     CHECK_STR(
         ask("/collect", one("01234567890")),
-        "end {\"error\":{\"code\":\"resource_exhausted\",\"message\":\"envelope of 11 bytes is larger than 10\"}}\n");
+        "end {\"error\":{\"code\":\"resource_exhausted\",\"message\":\"envelope of 11 bytes is larger than http.body-bytes=10\"}}\n");
     http_limits = saved;
 }
 
