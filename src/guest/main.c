@@ -58,6 +58,8 @@ static void stop(void)
         spawn_reap_orphans();
 }
 
+static void trim_heap(void) { malloc_trim(0); }
+
 static void run(void *arg)
 {
     const struct options *o = arg;
@@ -72,6 +74,7 @@ static void run(void *arg)
     for (size_t i = 0; i < o->nlisteners; i++)
         if (co_go(listen_on, (void *)(intptr_t)o->listeners[i], NULL))
             abort();
+    co_on_idle(trim_heap);
     options_announce(o);
     handle_signals(fd);
     stop();

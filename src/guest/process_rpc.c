@@ -296,7 +296,9 @@ static int send_end(struct stream *s, struct err *err)
     json_close(b, '}');
     json_close(b, '}');
     json_close(b, '}');
-    return connect_send_end(s->call) ? err_set(err, ERR_GONE, "the client left") : 0;
+    if (connect_send_end(s->call))
+        return err_set(err, ERR_GONE, "the client left");
+    return flush_events(s, true, err);
 }
 
 /* Waits for something to tell: 1 go on, -1 the client left or its time is over. What a program that

@@ -45,6 +45,9 @@ static inline int64_t co_in(int64_t ms) { return ms < 0 ? NEVER : co_now() + ms;
 int co_sleep(int64_t until);        /* 0 at the deadline, -1 cancelled */
 void co_pass(void);                 /* let the others run */
 void co_call(co_fn *fn, void *arg); /* runs fn on a worker thread with a full stack */
+/* fn runs once whenever the loop has been idle for two seconds: the place to give memory back.
+ * Registering it again changes nothing. (On threads there is no loop, and it never runs.) */
+void co_on_idle(void (*fn)(void));
 void co_trim(void); /* before a long wait: give back the stack pages below the caller */
 
 int co_wait(int fd, enum co_dir dir, int64_t until); /* after EAGAIN; 0: try again */

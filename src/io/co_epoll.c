@@ -65,6 +65,7 @@ static _Thread_local struct loop {
     struct list all;
     uint64_t ids;
     int64_t now;
+    bool tidied;          /* nothing happened since memory was given back */
     pthread_mutex_t lock; /* guards done */
     struct co *done;      /* finished co_call()s */
 } * L;
@@ -327,11 +328,52 @@ static void deliver(const struct epoll_event *ev)
     }
 }
 
+/* ---- after a burst: the memory it needed goes back ---- */
+
+enum { IDLE_MS = 2000, IDLE_HOOKS = 8 };
+
+static void (*idle_hooks[IDLE_HOOKS])(void); /* filled at start, before there are threads */
+
+void co_on_idle(void (*fn)(void))
+{
+    for (size_t i = 0; i < IDLE_HOOKS; i++) {
+        if (!idle_hooks[i])
+            idle_hooks[i] = fn;
+        if (idle_hooks[i] == fn)
+            return;
+    }
+    abort(); /* more kinds of pools than anybody needs */
+}
+
+static void when_idle(void)
+{
+    for (struct co *c = L->free; c; c = c->next)
+        madvise(stack_base(c) + PAGE, STACK - 2 * PAGE, MADV_DONTNEED);
+    for (size_t i = IDLE_HOOKS; i--;) /* the first registered is the heap that all others free to */
+        if (idle_hooks[i])
+            idle_hooks[i]();
+}
+
+/* Waits for events. The first long wait after some is cut at IDLE_MS, to tidy up. */
+static int wait_events(struct epoll_event *ev)
+{
+    int64_t ms = L->head ? 0 : L->nheap ? MAX(L->heap[0]->deadline - L->now, (int64_t)0) : -1;
+    bool tidy = !L->tidied && (ms < 0 || ms > IDLE_MS);
+    int n = epoll_wait(L->ep, ev, EVENTS, tidy ? IDLE_MS : (int)MIN(ms, (int64_t)1 << 30));
+
+    if (n > 0)
+        L->tidied = false;
+    if (n || !tidy)
+        return n;
+    L->tidied = true;
+    when_idle();
+    return 0;
+}
+
 static void poll_events(void)
 {
     struct epoll_event ev[EVENTS];
-    int64_t ms = L->head ? 0 : L->nheap ? MAX(L->heap[0]->deadline - L->now, (int64_t)0) : -1;
-    int n = epoll_wait(L->ep, ev, EVENTS, (int)MIN(ms, (int64_t)1 << 30));
+    int n = wait_events(ev);
 
     L->now = clock_ms();
     for (int i = 0; i < n; i++)

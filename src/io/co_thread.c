@@ -209,6 +209,8 @@ void co_call(co_fn *fn, void *arg)
     pthread_mutex_lock(&big);
 }
 
+void co_on_idle(void (*fn)(void)) { (void)fn; }
+
 void co_trim(void) {}
 
 int co_wait(int fd, enum co_dir dir, int64_t until) { return park(fd, dir, until) < 0 ? -1 : 0; }

@@ -16,8 +16,16 @@ static _Thread_local int pooled;
 
 static char *pool_get(void) { return pooled ? pool[--pooled] : xmalloc(CONN_BUF); }
 
+static void pool_trim(void)
+{
+    while (pooled)
+        free(pool[--pooled]);
+}
+
 static void pool_put(char *b)
 {
+    if (!pooled)
+        co_on_idle(pool_trim);
     if (pooled < POOL)
         pool[pooled++] = b;
     else

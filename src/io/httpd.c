@@ -40,17 +40,29 @@ static void call_clear(struct call *c)
     c->head_only = c->chunked = c->close = false;
 }
 
-static void call_put(struct call *c)
+static void call_free(struct call *c)
 {
-    call_clear(c);
-    if (spares < SPARE_CALLS) {
-        spare[spares++] = c;
-        return;
-    }
     arena_free(&c->arena);
     buf_free(&c->headers);
     buf_free(&c->scratch);
     free(c);
+}
+
+static void trim_spares(void)
+{
+    while (spares)
+        call_free(spare[--spares]);
+}
+
+static void call_put(struct call *c)
+{
+    call_clear(c);
+    if (!spares)
+        co_on_idle(trim_spares);
+    if (spares < SPARE_CALLS)
+        spare[spares++] = c;
+    else
+        call_free(c);
 }
 
 /* ---- routing ---- */
