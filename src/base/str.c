@@ -9,15 +9,19 @@ struct str str_of(const char *s) { return (struct str){ s, s ? strlen(s) : 0 }; 
 
 bool str_eq(struct str a, struct str b)
 {
-    /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): equal lengths, and not 0 */
-    return a.n == b.n && (!a.n || !memcmp(a.p, b.p, a.n));
+    if (a.n != b.n || !a.n)
+        return a.n == b.n;
+    return !memcmp(a.p, b.p, a.n); /* NOLINT(clang-analyzer-core.NonNullParamChecker): not empty */
 }
 
 bool str_is(struct str s, const char *text) { return str_eq(s, str_of(text)); }
 
 bool str_ieq(struct str a, struct str b)
 {
-    return a.n == b.n && (!a.n || !strncasecmp(a.p, b.p, a.n));
+    if (a.n != b.n || !a.n)
+        return a.n == b.n;
+    return !strncasecmp(a.p, b.p,
+                        a.n); /* NOLINT(clang-analyzer-core.NonNullParamChecker): as above */
 }
 
 bool str_iis(struct str s, const char *text) { return str_ieq(s, str_of(text)); }

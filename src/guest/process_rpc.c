@@ -310,6 +310,8 @@ static int wait_more(struct stream *s, struct err *err)
 
     if (flush_events(s, !s->p->child.reaped, err))
         return -1;
+    if (s->reader.offset != s->p->ring.end || s->p->ended)
+        return 1; /* came while the flush waited for the client: nobody will wake us for it */
     r = s->watch ? co_cond_wait_fd(&s->p->changed, fd, CO_IN, until)
                  : co_cond_wait(&s->p->changed, until);
 

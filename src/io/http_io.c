@@ -150,7 +150,7 @@ static int read_trailers(struct http_body *b, struct err *err)
 /* Positions the body in front of the next chunk's data, or behind the last chunk. */
 static int next_chunk(struct http_body *b, struct err *err)
 {
-    struct str line, size, extension;
+    struct str line = { 0 }, size, extension;
     uint64_t n;
 
     if (!b->first) {
@@ -164,7 +164,7 @@ static int next_chunk(struct http_body *b, struct err *err)
         if (body_line(b, CHUNK_LINE, &line, err) < 0)
             return -1;
         str_cut(line, ';', &size, &extension);
-        if (str_hex(str_trim(size), &n) || n > INT64_MAX || memchr(line.p, 0, line.n) ||
+        if (!line.p || str_hex(str_trim(size), &n) || n > INT64_MAX || memchr(line.p, 0, line.n) ||
             memchr(line.p, '\r', line.n) || size.p[0] == ' ' || size.p[0] == '\t')
             return err_set(err, ERR_INVALID, "chunk size is not a hexadecimal number");
         b->left = n ? (int64_t)n : -2;
