@@ -1,0 +1,154 @@
+"""Fixtures of the end-to-end tests: one guest for the whole session, special ones on demand, and
+the unmodified SDK pointed at them."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+
+import pytest
+from e2b import AsyncSandbox, Sandbox
+
+from helpers import proc
+from helpers.guest import SANITIZED, Guest
+from helpers.sdk import PREVIOUS
+
+GROWTH_KIB = 16 << 10                   # what the session may leave in the guest's memory
+
+proc.become_subreaper()
+
+
+@pytest.fixture(scope="session")
+def workspace():
+    """A directory that other users can reach, unlike pytest's own."""
+    path = tempfile.mkdtemp(prefix="cove-e2e-")
+    os.chmod(path, 0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def folder(workspace, request):
+    """An empty directory of the test's own, as text."""
+    path = tempfile.mkdtemp(dir=workspace, prefix=request.node.name[:40].replace("/", "_") + "-")
+    os.chmod(path, 0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def quiet_home(workspace):
+    """A home without profiles: what the machine's own ones do would be part of every test."""
+    path = os.path.join(workspace, "home")
+    os.mkdir(path)
+    os.chmod(path, 0o755)
+    return path
+
+
+def warm_up(guest):
+    """Makes the guest start what it starts lazily, so that the baseline holds it."""
+    assert guest.wire.start("/bin/true").collect().end["exitCode"] == 0
+    assert guest.wire.filesystem("Stat", {"path": "/"}).status == 200
+    assert guest.wire.get("/metrics").status == 200
+
+
+@pytest.fixture(scope="session")
+def guest(workspace, quiet_home):
+    """The guest most tests share. Afterwards its descriptors are those it began with, its memory is
+    about what it was, and it ends as every guest must."""
+    with pytest.MonkeyPatch.context() as patch:
+        # The SDK keeps what it learns about the environment: clean for every test alike.
+        for name in [name for name in os.environ if name.startswith("E2B_")]:
+            patch.delenv(name)
+        started = Guest(os.path.join(workspace, "session"), "--set", "process.keep-ms=1000",
+                        "--workdir", workspace)
+        patch.setenv("E2B_DEBUG", "true")
+        patch.setenv("E2B_SANDBOX_URL", started.url)
+        patch.setenv("E2B_API_KEY", "any")
+        started.init(envVars={"HOME": quiet_home})
+        warm_up(started)
+        idle = started.settle(wanted=0, timeout=3)
+        memory = started.rss_kib()
+        yield started
+        now = started.settle(wanted=len(idle), timeout=10)
+        assert len(now) == len(idle), f"descriptors: {idle} have become {now}"
+        assert started.wire.running() == {}
+        if not SANITIZED:               # their allocators keep what is freed
+            grown = started.rss_kib() - memory
+            assert grown < GROWTH_KIB, f"the guest has grown by {grown} KiB"
+        started.stop()
+
+
+@pytest.fixture
+def start_guest(folder):
+    """Starts a guest with options of its own; it is ended and checked after the test."""
+    guests = []
+
+    def start(*options, **more):
+        started = Guest(os.path.join(folder, f"guest-{len(guests)}"), *options, **more)
+        guests.append(started)
+        return started
+
+    yield start
+    for started in reversed(guests):
+        if started.process.poll() is None:
+            started.stop()
+
+
+@pytest.fixture
+def global_env(guest, quiet_home):
+    """with global_env(NAME="value"): every command gets it."""
+    @contextlib.contextmanager
+    def use(**env):
+        guest.init(envVars={"HOME": quiet_home} | env)
+        yield
+        guest.init(envVars={"HOME": quiet_home})
+
+    yield use
+    guest.init(envVars={"HOME": quiet_home})
+
+
+@pytest.fixture
+def wire(guest):
+    return guest.wire
+
+
+@pytest.fixture
+def sandbox(guest):
+    """The SDK as its user's environment points it at the guest."""
+    return Sandbox.create()
+
+
+@pytest.fixture
+async def async_sandbox(guest):
+    return await AsyncSandbox.create()
+
+
+@pytest.fixture
+def open_sandbox(quiet_home):
+    """The SDK in debug mode, which needs no control plane, on a guest of the test's own."""
+    def connect(guest):
+        guest.init(envVars={"HOME": quiet_home})
+        return Sandbox.create(debug=True, api_key="any", sandbox_url=guest.url)
+
+    return connect
+
+
+@pytest.fixture
+def as_root():
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become other users")
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "current_sdk(feature): only the current line of the SDK has it")
+
+
+def pytest_collection_modifyitems(items):
+    """A feature that the previous line of the SDK lacks is marked `current_sdk`."""
+    for item in items:
+        mark = item.get_closest_marker("current_sdk")
+        if mark and PREVIOUS:
+            item.add_marker(pytest.mark.skip(
+                reason=f"the previous line of the SDK has no {mark.args[0]}"))

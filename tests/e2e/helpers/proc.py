@@ -1,0 +1,90 @@
+"""Processes as /proc shows them, and waiting for something to become true."""
+
+import ctypes
+import os
+import pathlib
+import socket
+import time
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def wait_until(condition, what, timeout=5.0, step=0.02):
+    """Returns the first true value of condition(); fails with `what` when there is none in time."""
+    until = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < until, f"not within {timeout} s: {what}"
+        time.sleep(step)
+
+
+def become_subreaper():
+    """Orphans of everything below us become our children, so that none can hide."""
+    assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def children(pid):
+    found = set()
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found |= {int(word) for word in task.read_text().split()}
+        except OSError:
+            continue                    # a thread that has just ended
+    return found
+
+
+def state(pid):
+    """The letter of /proc/PID/stat: R, S, T, Z ...; None when there is no such process."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
+
+
+def alive(pid):
+    return state(pid) not in (None, "Z", "X")
+
+
+def command_line(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+    except OSError:
+        return []
+
+
+def with_argument(text):
+    """The pids of processes one of whose arguments is exactly text."""
+    return {int(entry.name) for entry in pathlib.Path("/proc").iterdir()
+            if entry.name.isdigit() and text.encode() in command_line(entry.name)
+            and alive(entry.name)}
+
+
+def status_kib(pid, name):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1])
+    raise KeyError(name)
+
+
+def descriptors(pid):
+    """What each descriptor of a process is open on."""
+    found = {}
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found[int(entry.name)] = os.readlink(entry)
+        except OSError:
+            continue
+    return found
+
+
+def hang_up(port):
+    """Ends every connection of this process to a port: those that a client's pool keeps, too."""
+    for fd in list(descriptors("self")):
+        try:
+            with socket.socket(fileno=os.dup(fd)) as s:
+                if s.family == socket.AF_INET and s.getpeername()[1] == port:
+                    s.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue                    # not a socket, or not connected
