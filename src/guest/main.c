@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -82,10 +83,23 @@ static void run(void *arg)
     co_close(fd);
 }
 
+/* Whoever started us may have ignored some, and commands would inherit that. The raw call, because
+ * glibc keeps two signals to itself. */
+static void default_signals(void)
+{
+    static const unsigned long dfl[4]; /* the kernel's struct sigaction: handler, flags ... */
+    unsigned long now[4];
+
+    for (int i = 1; i <= 64; i++)
+        if (!syscall(SYS_rt_sigaction, i, NULL, now, 8) && now[0] == (unsigned long)SIG_IGN)
+            syscall(SYS_rt_sigaction, i, dfl, NULL, 8);
+}
+
 static void prepare_process(void)
 {
     sigset_t set;
 
+    default_signals();
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);

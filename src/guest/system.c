@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "guest/guest.h"
+#include "guest/user.h"
 
 static int get_health(struct call *c, void *body, struct err *err)
 {
@@ -152,7 +153,7 @@ struct init_request {
 
 static const struct field init_fields[] = {
     FIELD_AS(struct init_request, env, "envVars", F_MAP, .max = 65536,
-             .help = "environment of every process; replaces what was there"),
+             .help = "environment of every process; replaces what was there, absent leaves it"),
     FIELD_AS(struct init_request, token, "accessToken", F_STR, .max = 1024,
              .help = "from now on required in X-Access-Token"),
     FIELD_AS(struct init_request, user, "defaultUser", F_STR, .max = 64),
@@ -173,10 +174,17 @@ static void replace(char **owned, const char *with)
 static int post_init(struct call *c, void *body, struct err *err)
 {
     struct guest *g = call_guest(c);
+    struct user *user = arena_alloc(&c->arena, sizeof(*user));
     struct init_request req = { 0 };
 
     (void)body;
-    if (call_read_json(c, init_fields, FIELDS_PROTO, &req, err) || guest_set_env(g, &req.env, err))
+    if (call_read_json(c, init_fields, FIELDS_PROTO, &req, err))
+        return -1;
+    if (req.user && *req.user && user_find(g, &c->arena, req.user, user, err)) {
+        err->code = ERR_INVALID; /* it is not the caller who is unknown */
+        return err_in(err, "field 'defaultUser'");
+    }
+    if (req.env.items && guest_set_env(g, &req.env, err)) /* absent: as it was */
         return -1;
     replace(&g->token, req.token);
     replace(&g->default_user, req.user);

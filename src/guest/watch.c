@@ -121,11 +121,18 @@ static char *join(struct arena *a, const char *dir, const char *name)
 
 /* ---- adding trees (on a worker: the watcher is its own meanwhile) ---- */
 
+struct pending {
+    struct pending *next;
+    char *name;
+};
+
 struct adding {
     struct watcher *w;
     struct arena arena;
     const char *name; /* relative: where to begin */
     bool announce;    /* what is found was made after the watch began: tell it */
+    /* to be told when the worker is done: readers take from the queue meanwhile */
+    struct pending *found, **last;
 };
 
 static int add_one(struct adding *a, const char *name, int *out)
@@ -153,10 +160,13 @@ static int add_one(struct adding *a, const char *name, int *out)
     return 0;
 }
 
-struct pending {
-    struct pending *next;
-    char *name;
-};
+static struct pending *new_pending(struct adding *a, struct pending *next, char *name)
+{
+    struct pending *p = arena_alloc(&a->arena, sizeof(*p));
+
+    *p = (struct pending){ next, name };
+    return p;
+}
 
 static void scan_one(struct adding *a, const char *name, int fd, struct pending **stack)
 {
@@ -168,20 +178,19 @@ static void scan_one(struct adding *a, const char *name, int fd, struct pending 
         return;
     }
     for (struct dirent *e; (e = readdir(d));) {
-        struct pending *p;
         struct stat st;
         char *child;
 
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
             continue;
         child = join(&a->arena, name, e->d_name);
-        if (a->announce)
-            add_event(a->w, WATCH_CREATE, child);
+        if (a->announce) {
+            *a->last = new_pending(a, NULL, child);
+            a->last = &(*a->last)->next;
+        }
         if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(st.st_mode))
             continue;
-        p = arena_alloc(&a->arena, sizeof(*p));
-        *p = (struct pending){ *stack, child };
-        *stack = p;
+        *stack = new_pending(a, *stack, child);
     }
     closedir(d);
 }
@@ -218,9 +227,12 @@ static int add_tree(struct watcher *w, const char *name, bool announce, struct e
     struct adding a = { .w = w, .name = name, .announce = announce };
     int r;
 
+    a.last = &a.found;
     w->busy = true;
     r = guest_work(work_add, &a, err);
     w->busy = false;
+    for (const struct pending *p = a.found; p; p = p->next)
+        add_event(w, WATCH_CREATE, p->name);
     arena_free(&a.arena);
     return r;
 }

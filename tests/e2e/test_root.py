@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -162,14 +163,16 @@ def test_removing_a_tree_while_its_directories_become_links_stays_inside(wire, p
     swapper = None
     try:
         for i in range(150):
-            os.makedirs(f"{place}/root/tree/swap/a/b", exist_ok=True)
-            if not os.path.lexists(f"{place}/root/tree/link"):
-                os.symlink(f"{place}/outside", f"{place}/root/tree/link")
+            os.makedirs(f"{place}/root/tree/swap/a/b")
+            os.symlink(f"{place}/outside", f"{place}/root/tree/link")
             if swapper is None:
                 swapper = subprocess.Popen([sys.executable, "-c", SWAPPER,
                                             f"{place}/root/tree/swap", f"{place}/root/tree/link"])
                 time.sleep(0.2)
+            swapper.send_signal(signal.SIGCONT)
             assert wire.filesystem("Remove", {"path": "/tree"}).status in (200, 500), i
+            swapper.send_signal(signal.SIGSTOP)     # makedirs follows links: not while they move
+            proc.wait_until(lambda: proc.state(swapper.pid) == "T", "the swapper stops")
             shutil.rmtree(f"{place}/root/tree", ignore_errors=True)
     finally:
         swapper.kill()

@@ -143,6 +143,34 @@ def test_no_file_in_a_tree_made_at_once_is_missed(watch, folder):
     proc.wait_until(all_there, "every file", 10 * SLOWER)
 
 
+@core
+def test_events_can_be_taken_while_a_tree_is_being_added(start_guest, folder):
+    """Workers look through new directories while readers take what is there."""
+    wire = start_guest().wire
+    source, seen = f"{folder}/source", set()
+    for i in range(30):
+        os.makedirs(f"{source}/d{i}/sub")
+        for k in range(30):
+            put(f"{source}/d{i}/sub/{k}")
+    os.mkdir(f"{folder}/watched")
+    made = {"watcherId": wire.filesystem("CreateWatcher", {
+        "path": f"{folder}/watched", "recursive": True}).json["watcherId"]}
+
+    def take():
+        events = wire.filesystem("GetWatcherEvents", made).json.get("events", [])
+        seen.update(e["name"] for e in events if e["type"] == "EVENT_TYPE_CREATE")
+
+    for i in range(150):
+        os.rename(source, f"{folder}/watched/in{i}")
+        for _ in range(5):
+            take()
+        proc.wait_until(lambda: take() or f"in{i}/d29/sub/29" in seen, "the last file",
+                        10 * SLOWER)
+        os.rename(f"{folder}/watched/in{i}", source)
+    wanted = {f"in{i}/d{d}/sub/{k}" for i in range(150) for d in range(30) for k in range(30)}
+    proc.wait_until(lambda: take() or wanted <= seen, "every file", 10 * SLOWER)
+
+
 def test_a_directory_that_moves_in_is_watched_and_one_that_moves_out_is_not(watch, folder):
     os.makedirs(f"{folder}/watched")
     os.makedirs(f"{folder}/other/sub")
