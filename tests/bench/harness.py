@@ -38,6 +38,7 @@ class Bench:
         self.options = options
         self.build = Path(options.build).resolve()
         cores = sorted(os.sched_getaffinity(0))
+        self.cores = set(cores)
         self.server_core, self.load_core = cores[0], cores[1 % len(cores)]
         self.processes = []
         self.dir = None
@@ -70,8 +71,9 @@ class Bench:
         return str(path)
 
     def start(self, *argv, core=None, **more):
-        """Starts a server on the server's core; it dies with us even when we are killed."""
-        cores = {self.server_core if core is None else core}
+        """Starts a server on the server's core, or the one or ones given; it dies with us even when
+        we are killed."""
+        cores = core if isinstance(core, set) else {self.server_core if core is None else core}
         parent = os.getpid()
 
         def prepare():

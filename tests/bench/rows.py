@@ -47,22 +47,23 @@ class Result:
         return self.judged <= figure if sign == "<=" else self.judged >= figure
 
 
-def alternate(rounds, ours, peer):
-    """Calls both in turns; returns the two lists of what they gave."""
-    a, b = [], []
+def alternate(rounds, *sides):
+    """Calls all in turns, every other round backwards; returns the lists of what they gave."""
+    gave = [[] for _ in sides]
     for i in range(rounds):
-        for side, into in ((ours, a), (peer, b)) if i % 2 == 0 else ((peer, b), (ours, a)):
+        for side, into in list(zip(sides, gave))[::1 if i % 2 == 0 else -1]:
             into.append(side())
-    return a, b
+    return gave
 
 
 def percentile(values, p):
     return sorted(values)[min(len(values) - 1, int(len(values) * p / 100))]
 
 
-def samples(argv):
+def samples(argv, cores=None):
     """Runs a measuring program of ours: its samples by name, in nanoseconds."""
-    out = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    out = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                         preexec_fn=lambda: cores and os.sched_setaffinity(0, cores))
     if out.returncode:
         raise CannotMeasure(out.stderr.strip()[-300:] or f"{argv[0]} failed")
     by_name = {}
@@ -132,24 +133,30 @@ def guest(bench):
 # ---- one command ----
 
 def command(bench):
-    """Judged with guest and client on two cores. The same with both on one, where no wake-up has
-    to cross, is told beside it: the difference is the machine's, not the guest's."""
-    apart, port_apart = bench.guest()
-    together, port_together = bench.guest(core=bench.load_core)
+    """Judged with guest, client and both kinds of commands wherever the kernel puts them, as they
+    run in use. Beside it: guest and its commands on one core and the client on the other, and all
+    on one; the difference between them is what wake-ups across cores cost on this machine."""
+    places = {"free": (bench.cores, bench.cores), "on two cores": (bench.server_core, None),
+              "on one": (bench.load_core, None)}
+    guests = {name: bench.guest(core=core) for name, (core, _) in places.items()}
 
-    def run(port):
-        return samples([bench.built("tests/bench/bench-exec"), f"127.0.0.1:{port}", "500",
-                        "/bin/true"])
+    def run(name):
+        return lambda: samples([bench.built("tests/bench/bench-exec"),
+                                f"127.0.0.1:{guests[name][1]}", "500", "/bin/true"],
+                               places[name][1])
 
-    runs, beside = alternate(bench.options.rounds, lambda: run(port_apart),
-                             lambda: run(port_together))
-    bench.stop(apart, together)
-    ours, peer = ([statistics.median(r[name]) / 1e3 for r in runs] for name in ("guest", "bare"))
-    p99 = [percentile([ns for r in runs for ns in r[n]], 99) / 1e3 for n in ("guest", "bare")]
-    one = statistics.median(statistics.median(r["guest"]) / statistics.median(r["bare"])
-                            for r in beside)
+    def ratio(runs):
+        return statistics.median(statistics.median(r["guest"]) / statistics.median(r["bare"])
+                                 for r in runs)
+
+    runs = dict(zip(places, alternate(bench.options.rounds, *map(run, places))))
+    bench.stop(*(process for process, _ in guests.values()))
+    judged = runs.pop("free")
+    ours, peer = ([statistics.median(r[name]) / 1e3 for r in judged] for name in ("guest", "bare"))
+    p99 = [percentile([ns for r in judged for ns in r[n]], 99) / 1e3 for n in ("guest", "bare")]
+    beside = ", ".join(f"{ratio(r):.2f} {name}" for name, r in runs.items())
     yield Result("true, through the guest", "us", ours, peer, "posix_spawn and wait", ("<=", 1.4),
-                 note=f"p99 {p99[0]:.0f} and {p99[1]:.0f} us; ratio {one:.2f} with all on one core")
+                 note=f"p99 {p99[0]:.0f} and {p99[1]:.0f} us; pinned: {beside}")
 
 
 # ---- HTTP servers ----
