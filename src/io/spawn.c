@@ -84,9 +84,13 @@ static void raise_oom_score(void)
 /* The raw calls: glibc's own would signal threads that this copy does not have. */
 static int become(const struct spawn *s)
 {
-    return syscall(SYS_setgroups, s->ngroups, s->groups) ||
-           syscall(SYS_setresgid, s->gid, s->gid, s->gid) ||
-           syscall(SYS_setresuid, s->uid, s->uid, s->uid);
+    bool same = s->uid == getuid() && s->gid == getgid();
+
+    /* a user namespace with one id refuses setgroups: who stays himself keeps his groups then */
+    if (syscall(SYS_setgroups, s->ngroups, s->groups) && !(same && errno == EPERM))
+        return -1;
+    return !same && (syscall(SYS_setresgid, s->gid, s->gid, s->gid) ||
+                     syscall(SYS_setresuid, s->uid, s->uid, s->uid));
 }
 
 static _Noreturn void run_child(const struct spawn *s, int report)

@@ -376,12 +376,20 @@ def test_the_environment_is_the_users_and_not_the_guests(start_guest):
 def test_the_working_directory_can_be_chosen(sandbox, folder, workspace):
     assert sandbox.commands.run("pwd", cwd=folder).stdout == folder + "\n"
     assert sandbox.commands.run("pwd").stdout == workspace + "\n"
-    assert sandbox.commands.run("pwd", cwd="~").stdout == pwd.getpwuid(os.geteuid()).pw_dir + "\n"
 
 
 def test_without_a_default_the_working_directory_is_the_home(start_guest):
+    """Or the root, for a user whose home is not there."""
     home = pwd.getpwuid(os.geteuid()).pw_dir
-    assert start_guest().wire.start("pwd").collect().stdout.decode() == home + "\n"
+    wanted = home if os.path.isdir(home) else "/"
+    assert start_guest().wire.start("pwd").collect().stdout.decode() == wanted + "\n"
+
+
+def test_a_tilde_as_working_directory_is_the_home(wire):
+    home = pwd.getpwuid(os.geteuid()).pw_dir
+    if not os.path.isdir(home):
+        pytest.skip(f"{home} is not there")
+    assert wire.start("pwd", cwd="~").collect().stdout.decode() == home + "\n"
 
 
 @core
