@@ -33,20 +33,18 @@ static _Thread_local struct co *self;
 
 static struct co *co_new(co_fn *fn, void *arg)
 {
+    int event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct co *c;
 
+    if (event < 0)
+        return NULL;
     if (list_empty(&spare)) {
         c = xcalloc(1, sizeof(*c));
-        c->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-        if (c->event < 0) {
-            free(c);
-            return NULL;
-        }
     } else {
         c = CONTAINER_OF(spare.next, struct co, free);
         list_remove(&c->free);
     }
-    *c = (struct co){ .fn = fn, .arg = arg, .event = c->event, .fd = -1, .id = ++ids };
+    *c = (struct co){ .fn = fn, .arg = arg, .event = event, .fd = -1, .id = ++ids };
     list_init(&c->cond);
     list_init(&c->free);
     list_push(&all, &c->all);
@@ -55,12 +53,9 @@ static struct co *co_new(co_fn *fn, void *arg)
 
 static void co_end(struct co *c) /* never freed: a stale co_ref may still look at its id */
 {
-    uint64_t n;
-
     list_remove(&c->all);
     c->id = 0;
-    while (read(c->event, &n, sizeof(n)) > 0)
-        ;
+    close(TAKE(c->event, -1));
     list_push(&spare, &c->free);
     if (list_empty(&all))
         pthread_cond_broadcast(&all_gone);

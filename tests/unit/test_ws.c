@@ -520,7 +520,7 @@ static void pong_waits(void *arg)
     rig_open(&r, WS_SERVER);
     CHECK_INT(co_go(send_big, &r, NULL), 0);
     CHECK_INT(co_go(read_forever, &r, NULL), 0);
-    co_pass();
+    CHECK_INT(co_wait(r.raw, CO_IN, co_in(5000)), 0); /* the message is on its way */
     put(&r, STR("\x89\x81" NO_MASK "p\x88\x80" NO_MASK));
     co_sleep(co_in(20)); /* the ping is read while the message is half sent */
     CHECK_INT(co_read_full(r.raw, head, sizeof(head), co_in(1000)), sizeof(head));
