@@ -11,7 +11,7 @@
 #include "guest/process.h"
 #include "io/connect.h"
 
-enum { EVENT_BYTES = 32 << 10, KEEPALIVE_S = 90, ARGS_MAX = 65536 };
+enum { EVENT_BYTES = 32 << 10, ARGS_MAX = 65536 };
 
 /* ---- messages ---- */
 
@@ -352,18 +352,12 @@ static int send_events(struct stream *s, struct err *err)
     }
 }
 
-static int64_t keepalive_ms(struct call *c)
-{
-    struct str v = http_get(&c->head, "keepalive-ping-interval");
-    uint64_t s;
-
-    return (str_u64(v, &s) || !s || s > 86400 ? KEEPALIVE_S : (int64_t)s) * 1000;
-}
-
 static int follow(struct call *c, struct process *p, const uint64_t *offset, int64_t until,
                   struct err *err)
 {
-    struct stream s = { .call = c, .p = p, .keepalive_ms = keepalive_ms(c), .until = until };
+    struct stream s = {
+        .call = c, .p = p, .keepalive_ms = connect_keepalive_ms(&c->head), .until = until
+    };
     int r;
 
     s.watch = !conn_ready(c->conn);

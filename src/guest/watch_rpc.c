@@ -8,8 +8,6 @@
 #include "guest/watch.h"
 #include "io/connect.h"
 
-enum { KEEPALIVE_S = 90 };
-
 struct watch_request {
     char *path;
     bool recursive, include_entry, network;
@@ -117,18 +115,15 @@ static int send_event(struct call *c, struct watcher *w, struct watch_event *e)
 
 static int follow_watch(struct call *c, struct watcher *w, int64_t until, struct err *err)
 {
-    struct str given = http_get(&c->head, "keepalive-ping-interval");
-    uint64_t s = KEEPALIVE_S;
+    int64_t keepalive_ms = connect_keepalive_ms(&c->head);
     bool watch = !conn_ready(c->conn);
 
-    if (str_u64(given, &s) || !s || s > 86400)
-        s = KEEPALIVE_S;
     buf_puts(connect_message(c), "{\"start\":{}}");
     if (connect_send(c))
         return err_set(err, ERR_GONE, "the client left");
     for (;;) {
         struct watch_event *e;
-        int64_t quiet = co_in((int64_t)s * 1000);
+        int64_t quiet = co_in(keepalive_ms);
         int r;
 
         while ((e = watch_next(w)))

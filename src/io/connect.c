@@ -39,6 +39,15 @@ int connect_timeout(const struct http_head *h, int64_t *out_ms, struct err *err)
     return 0;
 }
 
+int64_t connect_keepalive_ms(const struct http_head *h)
+{
+    uint64_t s;
+
+    if (str_u64(http_get(h, "keepalive-ping-interval"), &s) || !s || s > 86400)
+        s = 90;
+    return (int64_t)s * 1000;
+}
+
 static int read_exactly(struct call *c, void *buf, size_t n, bool *none, struct err *err)
 {
     for (size_t got = 0; got < n;) {

@@ -20,6 +20,9 @@ void connect_encode_header(unsigned char out[static CONNECT_HEADER], unsigned fl
 /* Connect-Timeout-Ms: -1 none, else milliseconds; fails on nonsense. */
 int connect_timeout(const struct http_head *h, int64_t *out_ms, struct err *err);
 
+/* Keepalive-Ping-Interval in ms: how long a stream may be silent; 90 s where it makes no sense. */
+int64_t connect_keepalive_ms(const struct http_head *h);
+
 /* Reads the next envelope of the request: 1 with its payload in out, 0 at the end, -1. */
 int connect_read(struct call *c, struct buf *out, struct err *err);
 /* The one message of a server stream's request, by table. */
