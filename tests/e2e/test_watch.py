@@ -368,11 +368,11 @@ def test_a_client_that_leaves_takes_its_watch_with_it(wire, guest, folder):
     def inotify():
         return sum("inotify" in target for target in guest.descriptors().values())
 
-    before = inotify()
+    proc.wait_until(lambda: inotify() == 0, "the watches of earlier tests to be gone")
     with wire.stream("filesystem.Filesystem/WatchDir", {"path": folder}) as stream:
         assert stream.read_message() == {"start": {}}
-        assert inotify() == before + 1
-    proc.wait_until(lambda: inotify() == before, "the watch to be gone")
+        assert inotify() == 1
+    proc.wait_until(lambda: inotify() == 0, "the watch to be gone")
 
 
 def test_100_watchers_at_once_each_see_their_own(start_guest, folder):

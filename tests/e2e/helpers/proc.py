@@ -69,14 +69,15 @@ def status_kib(pid, name):
 
 
 def descriptors(pid):
-    """What each descriptor of a process is open on."""
+    """What each descriptor of a process is open on. Not its eventfds: on threads each coroutine has
+    one, and some sleep for long."""
     found = {}
     for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         try:
             found[int(entry.name)] = os.readlink(entry)
         except OSError:
             continue
-    return found
+    return {fd: target for fd, target in found.items() if target != "anon_inode:[eventfd]"}
 
 
 def hang_up(port):
