@@ -17,7 +17,7 @@
 #include "io/httpfile.h"
 #include "io/multipart.h"
 
-enum { COPY = 128 << 10, METADATA_TOTAL = 4096, METADATA_KEY = 246, COMPOSE_MAX = 4096 };
+enum { COPY = 512 << 10, METADATA_TOTAL = 4096, METADATA_KEY = 246, COMPOSE_MAX = 4096 };
 
 /* The user and path of the query; the user may also come by Basic. */
 static int query_user(struct call *c, struct user *out, struct err *err)
@@ -254,6 +254,7 @@ static int at_end(struct receiving *r, struct err *err)
 static int receive(void *arg, struct err *err)
 {
     struct receiving *r = arg;
+    size_t moved = 0;
 
     r->more = false;
     if (!r->mp && !r->open && target(r, r->path, err))
@@ -262,7 +263,10 @@ static int receive(void *arg, struct err *err)
         ssize_t n = call_read(r->call, r->buf, COPY, err);
         struct str in = { r->buf, (size_t)MAX(n, (ssize_t)0) };
 
+        moved += in.n;
         if (n < 0 && errno == EAGAIN && !err->code) {
+            if (co_linger_in_call(r->call->conn->fd, CO_IN, (int64_t)moved))
+                continue;
             r->more = true;
             return 0;
         }

@@ -45,6 +45,10 @@ static inline int64_t co_in(int64_t ms) { return ms < 0 ? NEVER : co_now() + ms;
 int co_sleep(int64_t until);        /* 0 at the deadline, -1 cancelled */
 void co_pass(void);                 /* let the others run */
 void co_call(co_fn *fn, void *arg); /* runs fn on a worker thread with a full stack */
+/* For a worker that met EAGAIN after moving this many bytes: true when the descriptor became ready
+ * within a few ms, so that a fast peer does not cost a trip to the loop for every buffer. A slow
+ * one goes back to the loop at once, and holds no thread. */
+bool co_linger_in_call(int fd, enum co_dir dir, int64_t moved);
 /* fn runs once whenever the loop has been idle for two seconds: the place to give memory back.
  * Registering it again changes nothing. (On threads there is no loop, and it never runs.) */
 void co_on_idle(void (*fn)(void));

@@ -2,12 +2,24 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "io/co.h"
 
 void co_closep(const int *fd) { co_close(*fd); }
+
+bool co_linger_in_call(int fd, enum co_dir dir, int64_t moved)
+{
+    enum { FAST = 256 << 10, WAIT_MS = 5 };
+    struct pollfd p = { fd, dir == CO_IN ? POLLIN : POLLOUT, 0 };
+
+    if (moved >= FAST && poll(&p, 1, WAIT_MS) > 0)
+        return true;
+    errno = EAGAIN; /* what the caller has met */
+    return false;
+}
 
 ssize_t co_read(int fd, void *buf, size_t n, int64_t until)
 {

@@ -85,13 +85,15 @@ struct sending {
 static void send_some(void *arg)
 {
     struct sending *s = arg;
-    off_t stop = MIN(s->end, s->pos + SEND_TURN);
+    off_t began = s->pos, stop = MIN(s->end, s->pos + SEND_TURN);
 
     s->error = 0;
     while (s->pos < stop) {
         ssize_t n = sendfile(s->out, s->in, &s->pos, (size_t)MIN(stop - s->pos, (off_t)SEND_STEP));
 
         if (n > 0 || (n < 0 && errno == EINTR))
+            continue;
+        if (n < 0 && errno == EAGAIN && co_linger_in_call(s->out, CO_OUT, s->pos - began))
             continue;
         s->error = n ? errno : ENODATA; /* ENODATA: the file became shorter */
         return;
