@@ -6,7 +6,6 @@
  * reads. */
 #include "guest/process.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

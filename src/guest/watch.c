@@ -228,9 +228,7 @@ static int add_tree(struct watcher *w, const char *name, bool announce, struct e
     int r;
 
     a.last = &a.found;
-    w->busy = true;
     r = guest_work(work_add, &a, err);
-    w->busy = false;
     for (const struct pending *p = a.found; p; p = p->next)
         add_event(w, WATCH_CREATE, p->name);
     arena_free(&a.arena);

@@ -34,7 +34,6 @@ struct watcher {
     struct list events;
     size_t nevents;
     bool overflowed;        /* an overflow event is due */
-    bool busy;              /* its coroutine has lent it to a worker */
     bool closed;            /* to be freed as soon as nothing uses it */
     struct co_cond changed; /* events arrived, or it was closed */
     struct co_ref reader;
