@@ -126,6 +126,9 @@ int main(int argc, char **argv)
     }
     if (r > 0)
         return 0; /* --help and its like have answered */
+    /* A saved id of our own: prlimit(1, ...) of others with our user id is refused then. */
+    if (getpid() == 1 && guest.privileged && syscall(SYS_setresuid, -1, -1, 65533))
+        log_debug("no saved id of our own", KV("error", strerrordesc_np(errno)));
     if (guest.init && getpid() != 1)
         prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans come to us, as they come to pid 1 */
     if (co_run(run, &o)) {

@@ -12,6 +12,7 @@
 #include "guest/user.h"
 #include "io/openapi.h"
 #include "io/sock.h"
+#include "io/spawn.h"
 
 enum option_id {
     LISTEN = 1,
@@ -22,6 +23,8 @@ enum option_id {
     TOKEN_FILE,
     INIT,
     READY_FD,
+    OOM_FD,
+    STRICT,
     SET,
     LOG_LEVEL,
     LOG_FORMAT,
@@ -42,6 +45,8 @@ static const struct row {
     { TOKEN_FILE, "token-file", "FILE", "require the access token that FILE holds" },
     { INIT, "init", NULL, "adopt and reap orphans (implied as pid 1)" },
     { READY_FD, "ready-fd", "N", "write a byte to N when serving" },
+    { OOM_FD, "oom-fd", "N", "our own oom_score_adj, opened by who started us" },
+    { STRICT, "strict", NULL, "commands hold no capability and can gain none" },
     { SET, "set", "NAME=VALUE", "change a limit; the names are below" },
     { LOG_LEVEL, "log-level", "LEVEL", "debug, info, warn, error or off (default info)" },
     { LOG_FORMAT, "log-format", "FORMAT", "logfmt or json (default logfmt)" },
@@ -159,6 +164,8 @@ static int take(struct options *o, struct guest *g, enum option_id id, const cha
     case TOKEN_FILE: return read_token(g, value, err);
     case INIT: g->init = true; return 0;
     case READY_FD: return inherited_fd("ready-fd", value, &o->ready_fd, err);
+    case OOM_FD: return inherited_fd("oom-fd", value, &spawn_setup.oom_fd, err);
+    case STRICT: spawn_setup.strict = true; return 0;
     case SET: return setting_set(settings, value, err);
     case LOG_LEVEL:
         return log_set_level(value) ? err_set(err, ERR_INVALID, "--log-level: no level '%s'", value)

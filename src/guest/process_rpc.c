@@ -6,6 +6,7 @@
  * {"lost": {"bytes": n}}, which E2B's clients pass over. */
 #include <errno.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include "guest/auth.h"
 #include "guest/process.h"
@@ -123,6 +124,13 @@ static const struct field_name signal_names[] = {
     { "SIGNAL_UNSPECIFIED", 0 },
     { "SIGNAL_SIGTERM", SIGTERM },
     { "SIGNAL_SIGKILL", SIGKILL },
+    { "SIGNAL_SIGHUP", SIGHUP }, /* from here on ours: E2B's protocol has the two above */
+    { "SIGNAL_SIGINT", SIGINT },
+    { "SIGNAL_SIGQUIT", SIGQUIT },
+    { "SIGNAL_SIGUSR1", SIGUSR1 },
+    { "SIGNAL_SIGUSR2", SIGUSR2 },
+    { "SIGNAL_SIGCONT", SIGCONT },
+    { "SIGNAL_SIGTSTP", SIGTSTP },
     {},
 };
 
@@ -291,8 +299,10 @@ static int send_end(struct stream *s, struct err *err)
     json_kv_int(b, "exitCode", p->exit_code);
     json_kv_bool(b, "exited", p->exited);
     json_kv_str(b, "status", p->status);
-    if (!p->exited)
+    if (!p->exited) {
         json_kv_str(b, "error", p->status);
+        json_kv_int(b, "signal", WTERMSIG(p->child.status)); /* beyond E2B's fields */
+    }
     json_close(b, '}');
     json_close(b, '}');
     json_close(b, '}');

@@ -4,16 +4,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+
+struct spawn_setup spawn_setup = { .oom_fd = -1 };
 
 static struct list children = LIST_INIT(children);
 
@@ -69,16 +74,33 @@ static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, 8);
 }
 
-/* Commands die before the guest does when memory runs out. */
+/* Commands die before the guest does when memory runs out. An untraceable pid 1 cannot open the file
+ * and neither can its children before they execute, so it was given its own one open: raised for
+ * the moment of the fork, the score is inherited. */
+static void set_oom_score(int fd, const char *score)
+{
+    if (fd >= 0 && pwrite(fd, score, strlen(score), 0) < 0)
+        errno = 0; /* only a preference */
+}
+
 static void raise_oom_score(void)
 {
-    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    int fd;
 
-    if (fd >= 0) {
-        if (write(fd, "100", 3) < 0)
-            errno = 0; /* only a preference */
+    if (spawn_setup.oom_fd >= 0)
+        return;
+    fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    set_oom_score(fd, "500");
+    if (fd >= 0)
         close(fd);
-    }
+}
+
+static int drop_everything(void)
+{
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct data[2] = { 0 };
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || syscall(SYS_capset, &header, data) ? -1 : 0;
 }
 
 /* The raw calls: glibc's own would signal threads that this copy does not have. */
@@ -110,6 +132,8 @@ static _Noreturn void run_child(const struct spawn *s, int report)
         give_up(report, STEP_IDS);
     if (fchdir(s->cwd))
         give_up(report, STEP_CWD);
+    if (spawn_setup.strict && drop_everything())
+        give_up(report, STEP_IDS);
     close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
     for (char *const *path = s->paths; *path; path++) {
         execve(*path, s->argv, s->envp);
@@ -156,9 +180,11 @@ int spawn_start(const struct spawn *s, struct child *out, struct err *err)
 
     if (pipe2(report, O_CLOEXEC | O_NONBLOCK))
         return err_sys(err, "pipe");
+    set_oom_score(spawn_setup.oom_fd, "500");
     pid = (pid_t)syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, NULL, &pidfd, NULL, 0);
     if (pid == 0)
         run_child(s, report[1]);
+    set_oom_score(spawn_setup.oom_fd, "0");
     close(report[1]);
     if (pid < 0) {
         close(report[0]);

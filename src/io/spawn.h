@@ -36,6 +36,13 @@ struct child { /* lives until child_wait() has returned */
     struct co_cond ended;
 };
 
+/* How pid 1 of a sandbox was set up; nothing special for an ordinary process. */
+struct spawn_setup {
+    int oom_fd;  /* our own oom_score_adj, where a child cannot open its own; -1: none */
+    bool strict; /* children hold no capability and can gain nothing by exec */
+};
+extern struct spawn_setup spawn_setup;
+
 /* Parks until the program runs or could not be started; one that ends within a millisecond or two
  * has been collected by then (out->reaped). It leads a session and a group of its own.
  */
