@@ -1,0 +1,19 @@
+/* commands.h - the list of commands. A command is one file and one line in each of the two lists:
+ * here and in commands.c. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "cli/args.h"
+
+extern const struct command command_cove; /* the program itself: its subs are the commands */
+
+extern const struct command command_completion;
+extern const struct command command_doctor;
+extern const struct command command_help;
+extern const struct command command_keep;
+extern const struct command command_man;
+extern const struct command command_run;
+extern const struct command command_template;
+extern const struct command command_version;
+
+#endif

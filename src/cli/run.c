@@ -1,0 +1,262 @@
+/* run.c - `cove run`: a sandbox for one command, with everything of it gone when it returns.
+ *
+ * Uses the keeper that runs on this machine, or starts one of its own. */
+#include "cli/run.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/dirs.h"
+#include "jail/idmap.h"
+
+static const char *const networks[] = { "none", "open", NULL };
+
+#define LIMIT(mem, name, type, unit, ...)                                                          \
+    OPTION(struct run_options, mem, name, type, .value = unit, __VA_ARGS__)
+
+static const struct args_option run_options[] = {
+    OPTION(struct run_options, template, "template", ARGS_TEXT, .letter = 't', .value = "NAME",
+           .def = "host", .help = "what its files begin as: a template, or a directory"),
+    LIMIT(memory, "memory", ARGS_SIZE, "SIZE", .letter = 'm', .help = "memory (default 2G)"),
+    LIMIT(cpus, "cpus", ARGS_CPUS, "N", .help = "processors' worth of time (default 2)"),
+    LIMIT(disk, "disk", ARGS_SIZE, "SIZE", .help = "disk it may fill (default 10G)"),
+    LIMIT(pids, "pids", ARGS_COUNT, "N", .help = "processes and threads (default 1024)"),
+    LIMIT(files, "files", ARGS_COUNT, "N", .help = "open files per process (default 4096)"),
+    LIMIT(io_weight, "io-weight", ARGS_COUNT, "N", .help = "share of disk time (default 100)"),
+    LIMIT(log, "log", ARGS_SIZE, "SIZE", .help = "output kept while nobody reads (default 1M)"),
+    LIMIT(timeout, "timeout", ARGS_DURATION, "TIME", .help = "end it after this long (default 1d)"),
+    OPTION(struct run_options, network, "network", ARGS_CHOICE, .letter = 'n', .value = "MODE",
+           .def = "none", .choices = networks,
+           .help = "none, or open: the internet without this machine and private networks"),
+    OPTION(struct run_options, mounts, "mount", ARGS_TEXT, .letter = 'v', .value = "HOST:GUEST[:ro]",
+           .flags = ARGS_REPEAT, .help = "show a directory or file of this machine inside"),
+    OPTION(struct run_options, forwards, "forward", ARGS_TEXT, .letter = 'p', .value = "HOST:PORT",
+           .flags = ARGS_REPEAT, .help = "let a port of this machine's loopback lead to one inside"),
+    OPTION(struct run_options, env, "env", ARGS_TEXT, .letter = 'e', .value = "NAME[=VALUE]",
+           .flags = ARGS_REPEAT, .help = "set a variable; without a value: ours"),
+    OPTION(struct run_options, user, "user", ARGS_TEXT, .letter = 'u', .value = "NAME",
+           .help = "run as (default user)"),
+    OPTION(struct run_options, workdir, "workdir", ARGS_TEXT, .letter = 'w', .value = "DIR",
+           .help = "run in (default: the user's home)"),
+    OPTION(struct run_options, strict, "strict", ARGS_SWITCH,
+           .help = "no capability, and none to be gained: sudo does not work"),
+    OPTION(struct run_options, durable, "durable", ARGS_SWITCH,
+           .help = "let fsync inside reach the disk"),
+    OPTION(struct run_options, json, "json", ARGS_SWITCH,
+           .help = "print output, exit code, times and limits as one JSON object"),
+    OPTION(struct run_options, private, "private", ARGS_SWITCH,
+           .help = "with a keeper of its own even if one runs"),
+    OPTION(struct run_options, data_dir, "data-dir", ARGS_DIR, .value = "DIR",
+           .help = "where layers and templates are (default /var/lib/cove)"),
+    OPTION(struct run_options, run_dir, "run-dir", ARGS_DIR, .value = "DIR",
+           .help = "where a keeper may run (default /run/cove)"),
+    {}
+};
+
+static const struct args_word run_words[] = {
+    { "COMMAND", "program, looked for along the sandbox's PATH", ARGS_TEXT, NULL, 0 },
+    { "ARGUMENT", "its arguments", ARGS_TEXT, NULL, ARGS_OPTIONAL | ARGS_MANY },
+    {}
+};
+
+static const struct args_exit run_exits[] = {
+    { "124", "the time limit was reached" },
+    { "125", "the sandbox could not be made; a line on standard error says why" },
+    { "128+N", "the command was ended by signal N" },
+    { "other", "the command's own" },
+    {}
+};
+
+/* ---- the request ---- */
+
+static int parse_mount(const char *text, struct keep_mount *m, struct err *err)
+{
+    struct str host, rest, guest, mode;
+    bool has_mode;
+
+    if (!str_cut(str_of(text), ':', &host, &rest))
+        return err_set(err, ERR_INVALID, "--mount: '%s' is not HOST:GUEST or HOST:GUEST:ro", text);
+    has_mode = str_cut(rest, ':', &guest, &mode);
+    if (!has_mode)
+        guest = rest;
+    if (has_mode && !str_is(mode, "ro") && !str_is(mode, "rw"))
+        return err_set(err, ERR_INVALID, "--mount: '%.*s' is neither ro nor rw", STR_ARG(mode));
+    *m = (struct keep_mount){ .flags = has_mode && str_is(mode, "ro") ? KEEP_MOUNT_READ_ONLY : 0 };
+    if (host.n >= sizeof(m->host) || guest.n >= sizeof(m->guest))
+        return err_set(err, ERR_INVALID, "--mount: '%s': a path has at most %d bytes", text, KEEP_PATH - 1);
+    memcpy(m->host, host.p, host.n);
+    memcpy(m->guest, guest.p, guest.n);
+    return 0;
+}
+
+/* Relative paths are ours to make absolute: the keeper has another working directory. */
+static int absolute_host(struct keep_mount *m, struct err *err)
+{
+    AUTO(freep) char *full = realpath(m->host, NULL);
+
+    if (!full)
+        return err_sys(err, "--mount %s", m->host);
+    if (strlen(full) >= sizeof(m->host))
+        return err_set(err, ERR_INVALID, "--mount %s: the path is too long", m->host);
+    memcpy(m->host, full, strlen(full) + 1);
+    return 0;
+}
+
+static int fill_template(const struct run_options *o, struct keep_create *c, struct err *err)
+{
+    AUTO(freep) char *full = strchr(o->template, '/') ? realpath(o->template, NULL) : xstrdup(o->template);
+
+    if (!full)
+        full = xstrdup(o->template); /* qemux/qemu is a name with a slash */
+    if (strlen(full) >= sizeof(c->template))
+        return err_set(err, ERR_INVALID, "--template: '%s' is too long", full);
+    memcpy(c->template, full, strlen(full) + 1);
+    return 0;
+}
+
+static int fill_request(const struct run *r, struct keep_request *q, struct err *err)
+{
+    const struct run_options *o = r->o;
+    struct keep_create *c = &q->u.create;
+    struct limits l;
+
+    q->verb = KEEP_CREATE;
+    memcpy(q->id, r->id, sizeof(q->id));
+    c->limits = (struct limits){ .memory_bytes = (uint64_t)o->memory,
+                                 .cpu_milli = (uint64_t)o->cpus,
+                                 .pids = (uint64_t)o->pids,
+                                 .io_weight = (uint64_t)o->io_weight,
+                                 .open_files = (uint64_t)o->files,
+                                 .disk_bytes = (uint64_t)o->disk,
+                                 .log_bytes = (uint64_t)o->log,
+                                 .lifetime_ms = (uint64_t)o->timeout * 1000 };
+    l = c->limits;
+    c->network = strcmp(o->network, "open") ? KEEP_NET_NONE : KEEP_NET_OPEN;
+    c->flags = KEEP_TIED | (o->strict ? KEEP_STRICT : 0) | (o->durable ? KEEP_DURABLE : 0);
+    if (o->mounts.n > KEEP_MOUNTS)
+        return err_set(err, ERR_LIMIT, "--mount: more than %d", KEEP_MOUNTS);
+    for (; c->nmounts < o->mounts.n; c->nmounts++)
+        if (parse_mount(o->mounts.items[c->nmounts], &c->mounts[c->nmounts], err) ||
+            absolute_host(&c->mounts[c->nmounts], err))
+            return -1;
+    return limits_fill(&l, NULL, err) || fill_template(o, c, err) ? -1 : 0;
+}
+
+/* ---- the keeper ---- */
+
+static int find_keeper(struct run *r, const char *data_dir, const char *run_dir, struct err *err)
+{
+    static const char *const anywhere[] = { "/", NULL };
+    struct keep_options ko = { .data_dir = data_dir,
+                               .run_dir = run_dir,
+                               .allow_mounts = anywhere, /* what we may read we may show */
+                               .client_uid = getuid(),
+                               .rootless = r->rootless,
+                               .likely = strcmp(r->o->network, "open") ? KEEP_NET_NONE : KEEP_NET_OPEN };
+
+    if (!r->o->private && !keep_connect(&r->keep, run_dir, err))
+        return 0;
+    return keep_private(&r->keep, &ko, err);
+}
+
+static int catch_signals(struct run *r, struct err *err)
+{
+    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH };
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        sigaddset(&set, numbers[i]);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return r->signals < 0 ? err_sys(err, "signalfd") : 0;
+}
+
+static void end_sandbox(struct run *r)
+{
+    struct keep_request q = { .verb = KEEP_KILL };
+    struct keep_reply reply;
+    struct err ignored;
+
+    memcpy(q.id, r->id, sizeof(q.id));
+    if (!r->ended)
+        (void)!keep_call(&r->keep, &q, &reply, NULL, NULL, run_event, r, &ignored);
+}
+
+static int run_all(struct run *r, struct run_session *s, const char *data_dir, const char *run_dir,
+                   struct err *err)
+{
+    struct keep_request q = { 0 };
+    struct keep_reply reply;
+
+    if (fill_request(r, &q, err))
+        return -1;
+    for (size_t i = 0; i < r->o->forwards.n; i++)
+        if (run_forward_open(r, r->o->forwards.items[i], err))
+            return -1;
+    if (find_keeper(r, data_dir, run_dir, err) || catch_signals(r, err))
+        return -1;
+    if (keep_call(&r->keep, &q, &reply, NULL, NULL, run_event, r, err))
+        return -1;
+    r->state = reply.u.state;
+    r->created_us = clock_us();
+    if (co_run(run_session, s))
+        return err_sys(err, "start the event loop");
+    r->ended_us = clock_us();
+    end_sandbox(r);
+    if (s->failed && !r->done && !r->ended)
+        return err_set(err, s->err.code, "%s", s->err.msg);
+    return 0;
+}
+
+static int run_run(struct args *a)
+{
+    struct run_options *o = a->values;
+    AUTO(freep) char *data_dir = o->data_dir ? xstrdup(o->data_dir) : dirs_data();
+    AUTO(freep) char *run_dir = o->run_dir ? xstrdup(o->run_dir) : dirs_run();
+    struct run r = { .o = o, .argv = a->words, .keep.fd = -1, .started_us = clock_us() };
+    struct run_session s = { .run = &r };
+    struct err err = { 0 };
+    uint32_t ignored;
+    int failed, status;
+
+    r.id[0] = 'r';
+    id_random(r.id + 1, 19);
+    r.rootless = geteuid() != 0;
+    r.terminal = !o->json && run_terminal_wanted();
+    if (r.rootless && !o->user && idmap_ranges(&ignored, &ignored))
+        o->user = "root"; /* the only id there is inside */
+    log_level = LOG_ERROR; /* the keeper's remarks are not for whoever runs a command */
+    failed = run_all(&r, &s, data_dir, run_dir, &err);
+    keep_close(&r.keep);
+    r.gone_us = clock_us();
+    status = run_status(&r, failed ? &err : NULL);
+    run_report(&r, failed ? &err : NULL, status);
+    buf_free(&r.out);
+    buf_free(&r.err);
+    return status;
+}
+
+const struct command command_run = {
+    .name = "run",
+    .help = "run a command in a new sandbox",
+    .about = "Makes a sandbox with every limit in force, runs the command in it and removes it. Standard "
+             "input, output and error are passed through; where input and output are a terminal the "
+             "command has a terminal of its own. Signals are forwarded.",
+    .options = run_options,
+    .size = sizeof(struct run_options),
+    .words = run_words,
+    .exits = run_exits,
+    .usage_status = RUN_FAILED,
+    .flags = ARGS_STOP,
+    .run = run_run,
+};

@@ -1,0 +1,117 @@
+/* run_report.c - how a run ended: its exit status, a line for people when something of ours or a limit
+ * had a part in it, or all of it as JSON. */
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/json.h"
+#include "cli/run.h"
+
+/* The command's own; 128 + n for a signal; 124 when time was up; 125 for a failure of ours. */
+int run_status(const struct run *r, const struct err *err)
+{
+    if (r->done)
+        return r->exited ? (int)r->code & 0xff : 128 + (int)r->code;
+    if (r->closed)
+        return 128 + SIGPIPE;
+    if (r->ended && r->reason == ENDED_LIFETIME)
+        return RUN_TIMED_OUT;
+    if (r->ended && r->reason == ENDED_MEMORY)
+        return 128 + SIGKILL;
+    (void)err;
+    return RUN_FAILED;
+}
+
+static void say_limits(const struct run *r)
+{
+    char is[32], was[32];
+
+    for (enum limit_id id = 0; id < LIMIT_COUNT; id++) {
+        if (!r->was_met[id])
+            continue;
+        limits_format(id, r->met[id].value, is, sizeof(is));
+        limits_format(id, r->met[id].use, was, sizeof(was));
+        fprintf(stderr, "cove run: the limit '%s' of %s was reached (use %s)\n", limit_rows[id].name,
+                is, was);
+    }
+}
+
+static void put_met(const struct run *r, struct buf *b)
+{
+    json_key(b, "limits_met");
+    json_open(b, '[');
+    for (enum limit_id id = 0; id < LIMIT_COUNT; id++) {
+        if (!r->was_met[id])
+            continue;
+        json_open(b, '{');
+        json_kv_str(b, "limit", limit_rows[id].name);
+        json_kv_int(b, "value", (int64_t)r->met[id].value);
+        json_kv_int(b, "use", (int64_t)r->met[id].use);
+        json_close(b, '}');
+    }
+    json_close(b, ']');
+    json_key(b, "not_enforced");
+    json_open(b, '[');
+    for (enum limit_id id = 0; id < LIMIT_COUNT; id++)
+        if (r->state.unenforced & 1u << id)
+            json_put_str(b, str_of(limit_rows[id].name));
+    json_close(b, ']');
+}
+
+static void put_numbers(const struct run *r, struct buf *b)
+{
+    static const struct {
+        const char *name;
+        size_t from, to;
+    } times[] = {
+        { "create_us", offsetof(struct run, started_us), offsetof(struct run, created_us) },
+        { "run_us", offsetof(struct run, created_us), offsetof(struct run, ended_us) },
+        { "end_us", offsetof(struct run, ended_us), offsetof(struct run, gone_us) },
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(times); i++) {
+        int64_t from = *(const int64_t *)(const void *)((const char *)r + times[i].from);
+        int64_t to = *(const int64_t *)(const void *)((const char *)r + times[i].to);
+
+        json_kv_int(b, times[i].name, to > from ? to - from : 0);
+    }
+    json_kv_int(b, "memory_peak_bytes", (int64_t)r->state.memory_peak_bytes);
+    json_kv_int(b, "cpu_us", (int64_t)r->state.cpu_us);
+    json_kv_int(b, "disk_bytes", (int64_t)r->state.disk_bytes);
+}
+
+static void print_json(const struct run *r, const struct err *err, int status)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+
+    json_open(&b, '{');
+    json_kv_str(&b, "id", r->id);
+    json_kv_int(&b, "exit_code", status);
+    if (r->done && !r->exited)
+        json_kv_str(&b, "signal", sigabbrev_np(status - 128));
+    if (err)
+        json_kv_str(&b, "error", err->msg);
+    if (r->ended && !r->done)
+        json_kv_str(&b, "reason", keep_reason_names[r->reason]);
+    json_key(&b, "stdout");
+    json_put_str(&b, buf_str(&r->out));
+    json_key(&b, "stderr");
+    json_put_str(&b, buf_str(&r->err));
+    json_kv_bool(&b, "truncated", r->truncated);
+    put_met(r, &b);
+    put_numbers(r, &b);
+    json_close(&b, '}');
+    puts(buf_cstr(&b));
+}
+
+void run_report(const struct run *r, const struct err *err, int status)
+{
+    if (r->o->json) {
+        print_json(r, err, status);
+        return;
+    }
+    say_limits(r);
+    if (err)
+        fprintf(stderr, "cove run: %s\n", err->msg);
+    else if (r->ended && !r->done && r->reason != ENDED_LIFETIME && r->reason != ENDED_MEMORY)
+        fprintf(stderr, "cove run: the sandbox ended: %s\n", keep_reason_names[r->reason]);
+}

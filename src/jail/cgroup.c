@@ -1,0 +1,345 @@
+/* cgroup.c - see cgroup.h: directories, limits, membership, freezing. What is read back is in
+ * cgroup_read.c. */
+#include "jail/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "jail/cgroup_files.h"
+#include "jail/weaken.h"
+
+enum { CPU_PERIOD_US = 100000, FREEZE_TRIES = 5000, REMOVE_TRIES = 2000, PAUSE_US = 20 };
+
+static const struct controller {
+    const char *v1, *v2;     /* names in /proc/self/mountinfo and in cgroup.controllers */
+    const char *probe;       /* version 1: only useful where this file exists in a child */
+} controllers[CGROUP_CONTROLLERS] = {
+    [CGROUP_MEMORY] = { "memory", "memory", "memory.limit_in_bytes" },
+    [CGROUP_CPU] = { "cpu", "cpu", "cpu.cfs_quota_us" },
+    [CGROUP_PIDS] = { "pids", "pids", "pids.max" },
+    [CGROUP_IO] = { "blkio", "io", "blkio.bfq.weight" }, /* there only under the bfq scheduler */
+};
+
+/* One file of one limit. The memsw file does not exist without swap accounting, and must be written
+ * after the plain one. */
+static const struct limit_file {
+    enum cgroup_controller controller;
+    enum limit_id limit;
+    const char *v1, *v2;
+    bool optional;
+} limit_files[] = {
+    { CGROUP_MEMORY, LIMIT_MEMORY, "memory.limit_in_bytes", "memory.max", false },
+    { CGROUP_MEMORY, LIMIT_MEMORY, "memory.memsw.limit_in_bytes", NULL, true },
+    { CGROUP_CPU, LIMIT_CPU, "cpu.cfs_quota_us", "cpu.max", false },
+    { CGROUP_PIDS, LIMIT_PIDS, "pids.max", "pids.max", false },
+    { CGROUP_IO, LIMIT_IO, "blkio.bfq.weight", "io.weight", true },
+};
+
+int cgroup_write(int dir, const char *name, const char *file, const char *text)
+{
+    char path[160];
+    AUTO(closep) int fd = -1;
+
+    snprintf(path, sizeof(path), "%s%s%s", name ? name : "", name ? "/" : "", file);
+    fd = openat(dir, path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 || write(fd, text, strlen(text)) < 0 ? -1 : 0;
+}
+
+/* ---- finding the hierarchies ---- */
+
+static int open_cove(int root)
+{
+    if (mkdirat(root, "cove", 0755) && errno != EEXIST)
+        return -1;
+    return openat(root, "cove", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static bool has_file(int cove, const char *file)
+{
+    return !faccessat(cove, file, F_OK, 0);
+}
+
+static void use_v1(struct cgroups *c, enum cgroup_controller k, const char *mount_point)
+{
+    int root = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int cove = root < 0 ? -1 : open_cove(root);
+
+    if (cove >= 0 && !has_file(cove, controllers[k].probe)) {
+        close(TAKE(cove, -1));
+        unlinkat(root, "cove", AT_REMOVEDIR);
+    }
+    if (cove < 0 && root >= 0)
+        close(TAKE(root, -1));
+    c->v1[k] = cove;
+    c->parents[k] = root;
+}
+
+/* Controllers must be switched on from the root down before a child has their files. */
+static void use_v2(struct cgroups *c, const char *mount_point)
+{
+    int root = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (root < 0)
+        return;
+    for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++) {
+        char on[16];
+
+        snprintf(on, sizeof(on), "+%s", controllers[k].v2);
+        c->v2[k] = !cgroup_write(root, NULL, "cgroup.subtree_control", on);
+    }
+    c->unified = open_cove(root);
+    c->parents[CGROUP_CONTROLLERS] = root;
+    for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++) {
+        char on[16];
+
+        snprintf(on, sizeof(on), "+%s", controllers[k].v2);
+        if (c->v2[k] && (c->unified < 0 ||
+                         cgroup_write(c->unified, NULL, "cgroup.subtree_control", on)))
+            c->v2[k] = false;
+    }
+}
+
+/* A line of mountinfo: "... mount-point options ... - type source super-options". */
+static void take_mount(struct cgroups *c, char *line)
+{
+    char *field[5], *save = NULL, *tail = strstr(line, " - "), *type, *options;
+    struct str rest, option;
+
+    if (!tail)
+        return;
+    *tail = 0;
+    for (int i = 0; i < 5; i++)
+        if (!(field[i] = strtok_r(i ? NULL : line, " ", &save)))
+            return;
+    type = strtok_r(tail + 3, " ", &save);
+    if (type && !strcmp(type, "cgroup2") && c->unified < 0)
+        use_v2(c, field[4]);
+    if (!type || strcmp(type, "cgroup") || !strtok_r(NULL, " ", &save) ||
+        !(options = strtok_r(NULL, " \n", &save)))
+        return;
+    rest = str_of(options);
+    while (str_next(&rest, ',', &option))
+        for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++)
+            if (str_is(option, controllers[k].v1) && c->v1[k] < 0)
+                use_v1(c, k, field[4]);
+}
+
+int cgroups_open(struct cgroups *c, struct err *err)
+{
+    AUTO(freep) char *line = NULL;
+    size_t room = 0;
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+
+    c->unified = -1;
+    for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++) {
+        c->v1[k] = c->parents[k] = -1;
+        c->v2[k] = false;
+    }
+    c->parents[CGROUP_CONTROLLERS] = -1;
+    if (!f)
+        return err_sys(err, "open /proc/self/mountinfo");
+    while (getline(&line, &room, f) > 0)
+        take_mount(c, line);
+    fclose(f);
+    for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++)
+        if (c->v2[k] && c->v1[k] >= 0)
+            close(TAKE(c->v1[k], -1));
+    return 0;
+}
+
+void cgroups_close(struct cgroups *c)
+{
+    for (int k = 0; k <= CGROUP_CONTROLLERS; k++) {
+        int *cove = k == CGROUP_CONTROLLERS ? &c->unified : &c->v1[k];
+
+        if (*cove >= 0)
+            close(TAKE(*cove, -1));
+        if (c->parents[k] < 0)
+            continue;
+        unlinkat(c->parents[k], "cove", AT_REMOVEDIR); /* refused while a sandbox is in it */
+        close(TAKE(c->parents[k], -1));
+    }
+}
+
+bool cgroups_enforce(const struct cgroups *c, enum cgroup_controller k)
+{
+    return c->v2[k] || c->v1[k] >= 0;
+}
+
+/* ---- one sandbox ---- */
+
+static void format_limit(const struct limit_file *f, const struct limits *l, bool v2, char out[64])
+{
+    unsigned long long v = limits_get(l, f->limit);
+
+    if (f->limit != LIMIT_CPU)
+        snprintf(out, 64, "%llu", v);
+    else if (v2)
+        snprintf(out, 64, "%llu %d", v * (CPU_PERIOD_US / 1000), CPU_PERIOD_US);
+    else
+        snprintf(out, 64, "%llu", v * (CPU_PERIOD_US / 1000));
+}
+
+static int write_limit(const struct cgroups *c, const char *name, const struct limit_file *f,
+                       const struct limits *l)
+{
+    bool v2 = c->v2[f->controller];
+    int dir = v2 ? c->unified : c->v1[f->controller];
+    const char *file = v2 ? f->v2 : f->v1;
+    char text[64];
+
+    if (dir < 0 || !file)
+        return 0;
+    format_limit(f, l, v2, text);
+    return cgroup_write(dir, name, file, text) && !f->optional ? -1 : 0;
+}
+
+/* Lowering memory below memsw and raising it above need opposite orders: the second round settles
+ * whichever was refused in the first. */
+int cgroup_limit(const struct cgroups *c, const char *name, const struct limits *l, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(limit_files); i++) {
+        const struct limit_file *f = &limit_files[i];
+        bool first = i + 1 < ARRAY_LEN(limit_files) && limit_files[i + 1].limit == f->limit;
+
+        if (weakened("limits") || !write_limit(c, name, f, l))
+            continue;
+        if (first && !write_limit(c, name, f + 1, l) && !write_limit(c, name, f, l))
+            continue;
+        if (errno == EBUSY || errno == EINVAL)
+            return err_set(err, ERR_CONFLICT, "limit '%s' is below what the sandbox uses now",
+                           limit_rows[f->limit].name);
+        return err_sys(err, "set limit '%s' of cgroup %s", limit_rows[f->limit].name, name);
+    }
+    return 0;
+}
+
+/* The parent may have been removed by a keeper that thought itself the last. */
+static int make_dir(int cove, int parent, const char *name)
+{
+    int again;
+
+    if (!mkdirat(cove, name, 0755))
+        return cove;
+    if (errno != ENOENT || parent < 0)
+        return -1;
+    again = open_cove(parent);
+    if (again < 0 || mkdirat(again, name, 0755)) {
+        closep(&again);
+        return -1;
+    }
+    dup3(again, cove, O_CLOEXEC); /* the descriptor of the same number now names the new one */
+    close(again);
+    return cove;
+}
+
+int cgroup_create(const struct cgroups *c, const char *name, const struct limits *l, int *into,
+                  struct err *err)
+{
+    *into = -1;
+    for (int k = 0; k <= CGROUP_CONTROLLERS; k++) {
+        int cove = k == CGROUP_CONTROLLERS ? c->unified : c->v1[k];
+
+        if (cove < 0 || make_dir(cove, c->parents[k], name) >= 0)
+            continue;
+        err_sys(err, "make cgroup cove/%s", name);
+        cgroup_remove(c, name);
+        return -1;
+    }
+    if (cgroup_limit(c, name, l, err)) {
+        cgroup_remove(c, name);
+        return -1;
+    }
+    if (c->unified >= 0)
+        *into = openat(c->unified, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return 0;
+}
+
+int cgroup_attach(const struct cgroups *c, const char *name, pid_t pid, struct err *err)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", pid);
+    for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++)
+        if (c->v1[k] >= 0 && cgroup_write(c->v1[k], name, "cgroup.procs", text))
+            return err_sys(err, "move process %d into cgroup %s/cove/%s", pid, controllers[k].v1,
+                           name);
+    return 0;
+}
+
+static void remove_dir(int cove, const char *name)
+{
+    for (int i = 0; i < REMOVE_TRIES && unlinkat(cove, name, AT_REMOVEDIR); i++) {
+        if (errno != EBUSY)
+            return;
+        usleep(PAUSE_US); /* the last process is gone, its accounting not quite */
+    }
+}
+
+void cgroup_remove(const struct cgroups *c, const char *name)
+{
+    for (int k = 0; k <= CGROUP_CONTROLLERS; k++) {
+        int cove = k == CGROUP_CONTROLLERS ? c->unified : c->v1[k];
+
+        if (cove >= 0)
+            remove_dir(cove, name);
+    }
+}
+
+static void sweep_hierarchy(int cove, const char *prefix, int64_t older_than_s)
+{
+    int fd = openat(cove, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *e;
+    struct stat st;
+
+    while (d && (e = readdir(d)))
+        if (!strncmp(e->d_name, prefix, strlen(prefix)) &&
+            !fstatat(cove, e->d_name, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode) &&
+            st.st_ctime + older_than_s < time(NULL))
+            unlinkat(cove, e->d_name, AT_REMOVEDIR); /* EBUSY where somebody lives */
+    if (d)
+        closedir(d);
+}
+
+void cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_than_s)
+{
+    for (int k = 0; k <= CGROUP_CONTROLLERS; k++) {
+        int cove = k == CGROUP_CONTROLLERS ? c->unified : c->v1[k];
+
+        if (cove >= 0)
+            sweep_hierarchy(cove, prefix, older_than_s);
+    }
+}
+
+/* The kernel limits the rate of notices about cgroup.events, so waiting by poll makes a freeze of
+ * 0.1 ms one of 12 ms: look again instead. */
+int cgroup_freeze(const struct cgroups *c, const char *name, bool frozen, struct err *err)
+{
+    uint64_t now;
+
+    if (c->unified < 0)
+        return err_set(err, ERR_UNSUPPORTED, "this machine has no cgroup v2 to freeze with");
+    if (cgroup_write(c->unified, name, "cgroup.freeze", frozen ? "1" : "0"))
+        return err_sys(err, "freeze cgroup %s", name);
+    for (int i = 0; i < FREEZE_TRIES; i++) {
+        if (cgroup_read_key(c->unified, name, "cgroup.events", "frozen", &now))
+            return err_sys(err, "read cgroup.events of %s", name);
+        if (now == frozen)
+            return 0;
+        usleep(PAUSE_US);
+    }
+    return err_set(err, ERR_TIMEOUT, "sandbox %s did not freeze within %d ms", name,
+                   FREEZE_TRIES * PAUSE_US / 1000);
+}

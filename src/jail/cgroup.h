@@ -1,0 +1,48 @@
+/* cgroup.h - limits that the kernel enforces, and the freezer.
+ *
+ * Each sandbox has a directory `cove/NAME` in the hierarchies that carry its limits: version 2 where
+ * it has the controller, version 1 otherwise. Its life (freezing, birth inside) is in version 2 in any case,
+ * which works even where that has no controllers. A version 2 directory is never used twice: after
+ * cgroup.kill it kills newcomers. */
+#ifndef JAIL_CGROUP_H
+#define JAIL_CGROUP_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "model/limits.h"
+
+enum cgroup_controller { CGROUP_MEMORY, CGROUP_CPU, CGROUP_PIDS, CGROUP_IO, CGROUP_CONTROLLERS };
+
+struct cgroups {
+    int unified;                 /* `cove` in version 2; -1: none */
+    int v1[CGROUP_CONTROLLERS];  /* `cove` in the controller's own hierarchy; -1: not used */
+    bool v2[CGROUP_CONTROLLERS]; /* version 2 has the controller */
+    int parents[CGROUP_CONTROLLERS + 1]; /* where the `cove` directories are, to remove them */
+};
+
+struct cgroup_usage {
+    uint64_t memory_bytes, memory_peak_bytes, oom_kills;
+    uint64_t cpu_us, throttled_us;
+    uint64_t pids, pids_refused; /* forks that the limit refused */
+};
+
+int cgroups_open(struct cgroups *c, struct err *err);
+void cgroups_close(struct cgroups *c); /* removes `cove` where nobody uses it */
+bool cgroups_enforce(const struct cgroups *c, enum cgroup_controller k);
+
+/* On failure nothing is left. The descriptor of the version 2 directory is for clone3; -1: none. */
+int cgroup_create(const struct cgroups *c, const char *name, const struct limits *l, int *into,
+                  struct err *err);
+int cgroup_limit(const struct cgroups *c, const char *name, const struct limits *l,
+                 struct err *err);
+int cgroup_attach(const struct cgroups *c, const char *name, pid_t pid, struct err *err);
+void cgroup_remove(const struct cgroups *c, const char *name); /* empty ones; waits a moment */
+void cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_than_s);
+int cgroup_freeze(const struct cgroups *c, const char *name, bool frozen, struct err *err);
+void cgroup_usage(const struct cgroups *c, const char *name, struct cgroup_usage *out);
+/* A descriptor that becomes readable (version 1) or urgent (EPOLLPRI, version 2) when the memory
+ * limit was met; -1: cannot be watched. Compare oom_kills then: other things wake it too. */
+int cgroup_watch_memory(const struct cgroups *c, const char *name, bool *urgent);
+
+#endif

@@ -1,0 +1,17 @@
+/* idmap.h - the id maps of a new user namespace. */
+#ifndef JAIL_IDMAP_H
+#define JAIL_IDMAP_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+#define IDMAP_OWN UINT32_MAX /* the caller as 0, and its subordinate ranges above where it has some */
+
+/* Writes both maps of a process that was just cloned: ids 0..65535 from first on. */
+int idmap_write(pid_t pid, uint32_t first, struct err *err);
+/* Does the caller have 65,535 subordinate ids and the programs that write such maps? */
+int idmap_ranges(uint32_t *first_uid, uint32_t *first_gid); /* 0: yes */
+
+#endif

@@ -1,0 +1,46 @@
+/* ids.h - the machine-wide numbers of sandboxes: each stands for a range of 65,536 host ids and for
+ * one address of the sandbox network.
+ *
+ * A number is a locked file, so a keeper that is killed gives back what only it used. A sandbox that
+ * outlives its keeper leaves a note in the file, the path of its record: while that exists the
+ * number stays taken. */
+#ifndef JAIL_IDS_H
+#define JAIL_IDS_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+enum { IDS_RANGE = 65536, IDS_NUMBERS = 49152 };
+#define IDS_FIRST 0x30000000u /* far above the ranges distributions give to people */
+
+struct ids_interval {
+    uint64_t first, last;
+};
+
+struct ids {
+    int dir;
+    uint32_t next;
+    struct ids_interval *foreign; /* owned: ranges of /etc/subuid and subgid in our reach */
+    size_t nforeign;
+};
+
+struct ids_claim {
+    uint32_t number;
+    int lock; /* -1: none */
+};
+
+int ids_open(struct ids *ids, const char *dir, struct err *err); /* makes it, 0700 */
+void ids_close(struct ids *ids);
+int ids_take(struct ids *ids, struct ids_claim *out, struct err *err);
+int ids_note(const struct ids_claim *claim, const char *note, struct err *err);
+/* For adoption: this number, whose note is ours. */
+int ids_retake(struct ids *ids, uint32_t number, struct ids_claim *out, struct err *err);
+void ids_put(struct ids *ids, struct ids_claim *claim); /* forgets the note too */
+static inline uint32_t ids_host(uint32_t number) { return IDS_FIRST + number * IDS_RANGE; }
+
+/* Adds the ranges that a file like /etc/subuid names to ids->foreign (bad lines are skipped). */
+void ids_read_foreign(struct ids *ids, struct str text);
+
+#endif

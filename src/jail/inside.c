@@ -1,0 +1,424 @@
+/* inside.c - the sandbox's first process, from its birth to the execution of the guest.
+ *
+ * Order: wait for id maps and layers; become root of the user namespace; overlay, /usr, /proc, /dev,
+ * masks, the caller's mounts; pivot_root; wait for the cgroups; limits, filter, capabilities;
+ * execveat. Every failure ends the process with one sentence for the parent.
+ *
+ * A layer must be attached to this mount namespace before overlay takes it: one that is still
+ * detached belongs to the parent's user namespace and is refused. They are stacked on one
+ * directory, which pivot_root leaves behind. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "io/fdpass.h"
+#include "jail/jail.h"
+#include "jail/mounts.h"
+#include "jail/privilege.h"
+#include "jail/procfs.h"
+#include "jail/seccomp.h"
+#include "jail/weaken.h"
+
+enum { WORK_DIRS = 1000 };
+
+struct inside {
+    const struct jail_spec *s;
+    int sock;
+    int trees[FDPASS_MAX]; /* layer, root's, usr's, dev, mounts: as jail.c sends them */
+    size_t ntrees, taken;
+    int root; /* the new root's mount */
+};
+
+static int next_tree(struct inside *in) { return in->trees[in->taken++]; }
+
+static int wait_for(const struct inside *in, char what, int *fds, size_t *nfds, struct err *err)
+{
+    char got = 0;
+    ssize_t n = fdpass_recv(in->sock, &got, 1, fds, nfds, 0);
+
+    if (n == 0)
+        _exit(0); /* the parent has died: nobody to tell */
+    if (n != 1 || got != what)
+        return err_set(err, ERR_INTERNAL, "unexpected message from the keeper");
+    return 0;
+}
+
+static int become_root(struct err *err)
+{
+    /* refused where only one id is mapped: then there are no groups to lose either */
+    if (setgroups(0, NULL) && errno != EPERM)
+        return err_sys(err, "drop groups");
+    if (syscall(SYS_setresgid, 0, 0, 0) || syscall(SYS_setresuid, 0, 0, 0))
+        return err_sys(err, "become root of the user namespace");
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+        return err_sys(err, "make mounts private");
+    return 0;
+}
+
+/* ---- the root file system ---- */
+
+static int stage_tree(const struct inside *in, int tree, struct err *err)
+{
+    if (move_mount(tree, "", AT_FDCWD, in->s->stage, MOVE_MOUNT_F_EMPTY_PATH))
+        return err_sys(err, "attach a layer at %s", in->s->stage);
+    return 0;
+}
+
+/* A work directory that was mounted volatile is never mounted again: take the next one. */
+static int open_work(int layer, const char *prefix, struct err *err)
+{
+    char name[16];
+    int fd;
+
+    for (int i = 0; i < WORK_DIRS; i++) {
+        snprintf(name, sizeof(name), "%s%d", prefix, i);
+        if (!mkdirat(layer, name, 0700)) {
+            fd = openat(layer, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+            return fd < 0 ? err_sys(err, "open work directory") : fd;
+        }
+        if (errno != EEXIST)
+            break;
+    }
+    return err_sys(err, "make a work directory in the layer");
+}
+
+static int open_upper(int layer, const char *name, struct err *err)
+{
+    int fd;
+
+    if (mkdirat(layer, name, 0755) && errno != EEXIST)
+        return err_sys(err, "make upper directory");
+    fd = openat(layer, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? err_sys(err, "open upper directory") : fd;
+}
+
+static int mount_overlay(const struct inside *in, const struct jail_stack *stack, const int *lowers,
+                         int upper, int work, struct err *err)
+{
+    struct mount_option o[JAIL_LOWERS + 8];
+    size_t n = 0;
+
+    for (size_t i = 0; i < stack->n; i++)
+        o[n++] = in->s->rootless ? (struct mount_option){ "lowerdir+", stack->lowers[i].path, -1 }
+                                 : (struct mount_option){ "lowerdir+", NULL, lowers[i] };
+    o[n++] = (struct mount_option){ "upperdir", NULL, upper };
+    o[n++] = (struct mount_option){ "workdir", NULL, work };
+    o[n++] = (struct mount_option){ "userxattr", NULL, -1 };
+    o[n++] = (struct mount_option){ "xino", "on", -1 };
+    if (!in->s->durable)
+        o[n++] = (struct mount_option){ "volatile", NULL, -1 };
+    o[n] = (struct mount_option){ 0 };
+    /* never nosuid: sudo inside leads to the sandbox's root only */
+    return mounts_new("overlay", o, weakened("nodev") ? 0 : MOUNT_ATTR_NODEV, err);
+}
+
+static int build_overlay(struct inside *in, int layer, const struct jail_stack *stack,
+                         const char *name, struct err *err)
+{
+    char work_prefix[8];
+    int lowers[JAIL_LOWERS];
+    AUTO(closep) int upper = -1;
+    AUTO(closep) int work = -1;
+
+    for (size_t i = 0; i < stack->n && !in->s->rootless; i++)
+        lowers[i] = next_tree(in);
+    snprintf(work_prefix, sizeof(work_prefix), "%sw", name);
+    upper = open_upper(layer, name, err);
+    work = upper < 0 ? -1 : open_work(layer, work_prefix, err);
+    return work < 0 ? -1 : mount_overlay(in, stack, lowers, upper, work, err);
+}
+
+static int write_file(int dir, const char *name, mode_t mode, const char *text, struct err *err)
+{
+    AUTO(closep) int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+
+    if (fd < 0 && errno == EEXIST)
+        return 0; /* a restored layer has its own */
+    if (fd < 0 || write(fd, text, strlen(text)) < 0)
+        return err_sys(err, "write /etc/%s", name);
+    return 0;
+}
+
+/* The files that differ from sandbox to sandbox go into the upper layer before it is mounted:
+ * changing a template's file from inside would copy it up, at a hundred times the price. */
+static int write_identity(const struct inside *in, int upper, struct err *err)
+{
+    AUTO(closep) int etc = -1;
+    unsigned char random[16];
+    char machine[34], hosts[160];
+
+    if (mkdirat(upper, "etc", 0755) && errno != EEXIST)
+        return err_sys(err, "make /etc");
+    etc = openat(upper, "etc", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (etc < 0 || getrandom(random, sizeof(random), 0) != sizeof(random))
+        return err_sys(err, "open /etc");
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(machine + 2 * i, 3, "%02x", random[i]);
+    machine[32] = '\n';
+    machine[33] = 0;
+    snprintf(hosts, sizeof(hosts),
+             "127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost\n", in->s->id);
+    return write_file(etc, "machine-id", 0444, machine, err) ||
+           write_file(etc, "hosts", 0644, hosts, err);
+}
+
+/* All of them, before the new root is attached on top: what came after it would cover it. */
+static int open_layer(struct inside *in, struct err *err)
+{
+    int layer;
+
+    for (size_t i = 0; i < 1 + in->s->root.n + in->s->usr.n && !in->s->rootless; i++)
+        if (stage_tree(in, in->trees[i], err))
+            return -1;
+    if (!in->s->rootless)
+        return next_tree(in);
+    layer = open(in->s->layer_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return layer < 0 ? err_sys(err, "open %s", in->s->layer_path) : layer;
+}
+
+/* Without privilege the host's /usr belongs to ids that do not exist inside: readable, executable,
+ * and nothing in it can be replaced, so it is bound read-only. */
+static int bind_usr(const struct inside *in, int where, struct err *err)
+{
+    AUTO(closep) int tree = mounts_clone(AT_FDCWD, in->s->usr.lowers[in->s->usr.n - 1].path,
+                                         MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID,
+                                         -1, true, err);
+
+    return tree < 0 ? -1 : mounts_attach(tree, where, err);
+}
+
+static int build_root(struct inside *in, struct err *err)
+{
+    AUTO(closep) int layer = open_layer(in, err);
+    AUTO(closep) int upper = layer < 0 ? -1 : open_upper(layer, "r", err);
+    AUTO(closep) int usr = -1;
+    int mount;
+
+    if (upper < 0 || write_identity(in, upper, err))
+        return -1;
+    in->root = build_overlay(in, layer, &in->s->root, "r", err);
+    if (in->root < 0)
+        return err_in(err, "root file system");
+    if (stage_tree(in, in->root, err))
+        return -1;
+    if (!in->s->usr.n)
+        return 0;
+    usr = mounts_target(in->root, "/usr", false, err);
+    if (usr < 0)
+        return -1;
+    if (in->s->rootless)
+        return bind_usr(in, usr, err);
+    mount = build_overlay(in, layer, &in->s->usr, "u", err);
+    return mount < 0 ? err_in(err, "/usr") : mounts_attach(mount, usr, err);
+}
+
+/* ---- /dev and the caller's mounts ---- */
+
+static int attach_new(int root, const char *path, const char *type,
+                      const struct mount_option *options, unsigned attributes, struct err *err)
+{
+    AUTO(closep) int mount = mounts_new(type, options, attributes, err);
+    AUTO(closep) int where = mount < 0 ? -1 : mounts_target(root, path, false, err);
+
+    return where < 0 ? -1 : mounts_attach(mount, where, err);
+}
+
+static int bind_host_nodes(const struct inside *in, struct err *err)
+{
+    static const char *const names[] = { "null", "zero", "full", "tty", "random", "urandom" };
+    struct mount_option options[] = { { "size", "64k", -1 }, { "mode", "755", -1 }, { 0 } };
+    char path[32], guest[32];
+
+    if (attach_new(in->root, "/dev", "tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err))
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        AUTO(closep) int tree = -1;
+        AUTO(closep) int where = -1;
+
+        snprintf(path, sizeof(path), "/dev/%s", names[i]);
+        snprintf(guest, sizeof(guest), "/dev/%s", names[i]);
+        where = mounts_target(in->root, guest, true, err);
+        tree = where < 0 ? -1 : mounts_clone(AT_FDCWD, path, 0, -1, false, err);
+        if (tree < 0 || mounts_attach(tree, where, err))
+            return -1;
+    }
+    {
+        AUTO(closep) int dev = mounts_target(in->root, "/dev", false, err);
+
+        if (dev < 0 || symlinkat("/proc/self/fd", dev, "fd") ||
+            symlinkat("/proc/self/fd/0", dev, "stdin") ||
+            symlinkat("/proc/self/fd/1", dev, "stdout") ||
+            symlinkat("/proc/self/fd/2", dev, "stderr") || symlinkat("pts/ptmx", dev, "ptmx"))
+            return err_sys(err, "links in /dev");
+    }
+    return 0;
+}
+
+static int mount_dev(struct inside *in, struct err *err)
+{
+    char size[24];
+    struct mount_option pts[] = { { "newinstance", NULL, -1 }, { "ptmxmode", "0666", -1 },
+                                  { "mode", "0620", -1 },      { "gid", "5", -1 },
+                                  { 0 } };
+    struct mount_option shm[] = { { "size", size, -1 }, { "mode", "1777", -1 }, { 0 } };
+
+    if (in->s->rootless && syscall(SYS_setresgid, 0, 5, 0))
+        pts[3] = (struct mount_option){ 0 }; /* no such group where one id is mapped */
+    else if (in->s->rootless && syscall(SYS_setresgid, 0, 0, 0))
+        return err_sys(err, "become root again");
+    if (in->s->rootless ? bind_host_nodes(in, err) : 0)
+        return -1;
+    if (!in->s->rootless) {
+        AUTO(closep) int where = mounts_target(in->root, "/dev", false, err);
+
+        if (where < 0 || mounts_attach(next_tree(in), where, err))
+            return -1;
+    }
+    snprintf(size, sizeof(size), "%llu", (unsigned long long)in->s->shm_bytes);
+    return attach_new(in->root, "/dev/pts", "devpts", pts,
+                      MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err) ||
+           attach_new(in->root, "/dev/shm", "tmpfs", shm,
+                      MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
+}
+
+static int mount_callers(struct inside *in, struct err *err)
+{
+    for (size_t i = 0; i < in->s->nmounts; i++) {
+        const struct jail_mount *m = &in->s->mounts[i];
+        AUTO(closep) int where = mounts_target(in->root, m->guest, m->file, err);
+        int tree;
+
+        if (where < 0)
+            return -1;
+        tree = !in->s->rootless ? next_tree(in)
+                                : mounts_clone(AT_FDCWD, m->host,
+                                               MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+                                                   (m->read_only ? MOUNT_ATTR_RDONLY : 0),
+                                               -1, true, err);
+        if (tree < 0 || mounts_attach(tree, where, err))
+            return err_in(err, "mount %s at %s", m->host, m->guest);
+    }
+    return 0;
+}
+
+static int enter_root(const struct inside *in, struct err *err)
+{
+    if (fchdir(in->root) || syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) ||
+        chdir("/"))
+        return err_sys(err, "enter the new root");
+    if (sethostname(in->s->id, strlen(in->s->id)))
+        return err_sys(err, "set the host name");
+    return 0;
+}
+
+/* ---- the last steps ---- */
+
+/* Of the sandbox's own cgroups, so only now; its path then reads "/" inside. */
+static int enter_cgroup_namespace(struct err *err)
+{
+    return unshare(CLONE_NEWCGROUP) ? err_sys(err, "make a cgroup namespace") : 0;
+}
+
+static int lower_limits(const struct jail_spec *s, struct err *err)
+{
+    struct rlimit files, none = { 0, 0 };
+
+    if (getrlimit(RLIMIT_NOFILE, &files))
+        return err_sys(err, "limits");
+    files.rlim_max = MIN(files.rlim_max, (rlim_t)s->open_files);
+    files.rlim_cur = files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files) || setrlimit(RLIMIT_CORE, &none))
+        return err_sys(err, "limits");
+    return 0;
+}
+
+/* 0..2 lead nowhere, 3 is the guest's listener, 4 its own out-of-memory score, which it cannot open
+ * itself once it is untraceable. Nothing else survives. */
+static int place_descriptors(struct inside *in, int *guest, struct err *err)
+{
+    enum { ABOVE = 16 };
+    /* changing ids made us unreadable to ourselves; nobody else is here yet, and exec sets it anew */
+    int dumpable = prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+    int low[] = { open("/dev/null", O_RDWR | O_CLOEXEC), -1, -1, in->s->listener,
+                  open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC) };
+    int high[ARRAY_LEN(low)];
+
+    if (dumpable)
+        return err_sys(err, "read our own /proc files");
+    low[1] = low[2] = low[0];
+    in->sock = fcntl(in->sock, F_DUPFD_CLOEXEC, ABOVE);
+    *guest = fcntl(in->s->guest, F_DUPFD_CLOEXEC, ABOVE);
+    for (size_t i = 0; i < ARRAY_LEN(low); i++)
+        if ((high[i] = fcntl(low[i], F_DUPFD_CLOEXEC, ABOVE)) < 0)
+            return err_sys(err, "place descriptor %zu", i);
+    for (size_t i = 0; i < ARRAY_LEN(high); i++)
+        if (dup2(high[i], (int)i) < 0)
+            return err_sys(err, "place descriptor %zu", i);
+    if (!weakened("descriptors") && close_range(ARRAY_LEN(high), ~0U, CLOSE_RANGE_CLOEXEC))
+        return err_sys(err, "close descriptors");
+    return 0;
+}
+
+static int execute(const struct inside *in, int guest, struct err *err)
+{
+    char log[64];
+    const char *argv[] = { "cove-guest", "--listen-fd", "3",   "--oom-fd", "4",
+                           "--log-level", "off",        "--set", log,
+                           in->s->strict ? "--strict" : NULL, NULL };
+    char *envp[] = { NULL };
+
+    snprintf(log, sizeof(log), "process.output-bytes=%llu", (unsigned long long)in->s->log_bytes);
+    syscall(SYS_execveat, guest, "", argv, envp, AT_EMPTY_PATH);
+    return err_sys(err, "execute the guest");
+}
+
+static int build(struct inside *in, struct err *err)
+{
+    size_t none = 0;
+    int guest;
+
+    in->ntrees = FDPASS_MAX;
+    if (wait_for(in, 't', in->trees, &in->ntrees, err) || become_root(err))
+        return -1;
+    /* before the next word from the parent: if it has died already, there will be none */
+    if (in->s->mortal && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
+        return err_sys(err, "tie the sandbox to its keeper");
+    if (build_root(in, err) || procfs_mount(in->root, err) || mount_dev(in, err) ||
+        procfs_mask(in->root, err) || mount_callers(in, err) || enter_root(in, err))
+        return -1;
+    if (wait_for(in, 'g', NULL, &none, err) || enter_cgroup_namespace(err) ||
+        lower_limits(in->s, err) || place_descriptors(in, &guest, err))
+        return -1;
+    /* the filter first: loading it without no_new_privs needs a capability that the next drops */
+    if (seccomp_load(err) || privilege_drop(in->s->strict, err))
+        return -1;
+    return execute(in, guest, err);
+}
+
+void inside_main(const struct jail_spec *s, int sock)
+{
+    struct inside in = { .s = s, .sock = sock, .root = -1 };
+    struct err err = { 0 };
+    sigset_t none;
+
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    build(&in, &err); /* returns only when something went wrong */
+    if (write(in.sock, &err, sizeof(err)) < 0)
+        _exit(126);
+    _exit(127);
+}

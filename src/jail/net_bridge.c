@@ -1,0 +1,243 @@
+/* net_bridge.c - see net_bridge.h.
+ *
+ * The order of locks makes the last one out remove things, whoever it is: all changes happen under
+ * SETUP, and who cannot have USERS for himself gives up his share before he lets SETUP go. */
+#include "jail/net_bridge.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "jail/net_filter.h"
+#include "jail/net_link.h"
+#include "jail/net_sysctl.h"
+
+enum { ENDING_MS = 1000, STEP_MS = 10 };
+
+int net_bridge_open_lock(const struct net_plan *p, struct err *err)
+{
+    char path[256];
+    int fd;
+
+    if (mkdir(p->run_dir, 0755) && errno != EEXIST)
+        return err_sys(err, "make the run directory %s", p->run_dir);
+    snprintf(path, sizeof(path), "%s/net-%s.lock", p->run_dir, p->bridge);
+    fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return fd < 0 ? err_sys(err, "open %s", path) : fd;
+}
+
+int net_bridge_lock(int fd, enum net_lock what, int type, bool wait)
+{
+    struct flock l = {
+        .l_type = (short)type, .l_whence = SEEK_SET, .l_start = (off_t)what, .l_len = 1
+    };
+    int r;
+
+    do /* "OFD" locks belong to the open file: a fork shares them, and the last close ends them */
+        r = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
+    while (r && errno == EINTR);
+    return r;
+}
+
+/* ---- making ---- */
+
+static int find_or_add(struct net_bridge *b, const struct net_plan *p, bool *made, struct err *err)
+{
+    struct net_link_info info = { .index = 0 };
+    unsigned char mac[NET_MAC];
+
+    memcpy(info.name, p->bridge, sizeof(p->bridge));
+    if (net_link_find(&info))
+        return err_sys(err, "look for the interface %s", p->bridge);
+    *made = !info.index;
+    net_plan_mac(&p->gateway, mac);
+    if (*made) {
+        if (net_link_add_bridge(&b->route, p->bridge, mac) || net_link_find(&info))
+            return err_sys(err, "make the bridge %s", p->bridge);
+    } else if (!info.is_bridge || net_link_other_addresses(info.index, &p->gateway)) {
+        return err_set(
+            err, ERR_CONFLICT,
+            "there is an interface %s already, not made with this network.subnet: delete "
+            "it (ip link delete %s), or set network.bridge to another name",
+            p->bridge, p->bridge);
+    }
+    b->index = info.index;
+    return 0;
+}
+
+static int check_routes(struct net_bridge *b, const struct net_plan *p, struct err *err)
+{
+    struct net_link_routes r = { .wanted = p->subnet, .own = b->index };
+    char route[64], subnet[64];
+
+    if (net_link_read_routes(&r))
+        return err_sys(err, "read the host's routes");
+    if (!r.overlaps)
+        return 0;
+    net_cidr_print(&r.route, route, sizeof(route));
+    net_cidr_print(&p->subnet, subnet, sizeof(subnet));
+    return err_set(
+        err, ERR_CONFLICT,
+        "the sandbox network %s overlaps this host's route to %s: set network.subnet to a "
+        "/16 that is free",
+        subnet, route);
+}
+
+/* Becoming a router, a host stops listening to routers unless it is told that both are meant: it
+ * would lose its own default route. */
+static int keep_uplinks(const struct net_bridge *b, const struct net_link_routes *r,
+                        struct err *err)
+{
+    char name[IFNAMSIZ], path[64], value[8];
+
+    for (size_t i = 0; i < r->nuplinks; i++) {
+        if (!if_indextoname(r->uplinks[i], name))
+            continue;
+        snprintf(path, sizeof(path), "net/ipv6/conf/%s/accept_ra", name);
+        if (!net_sysctl_read(path, value, sizeof(value)) && !strcmp(value, "1") &&
+            net_sysctl_change(b->lock, path, "2", err))
+            return -1;
+    }
+    return 0;
+}
+
+static int set_up6(struct net_bridge *b, const struct net_plan *p, struct err *err)
+{
+    struct net_link_routes r = { .wanted = p->subnet6, .own = b->index };
+    struct net_cidr c = { .ip = p->gateway6, .prefix = p->subnet6.prefix };
+    char path[64];
+
+    b->has6 = !net_link_read_routes(&r) && r.has_default && !r.overlaps;
+    snprintf(path, sizeof(path), "net/ipv6/conf/%s/disable_ipv6", p->bridge);
+    if (!b->has6 || net_sysctl_write(path, "0"))
+        return b->has6 = false, 0;
+    if (keep_uplinks(b, &r, err) ||
+        net_sysctl_change(b->lock, "net/ipv6/conf/all/forwarding", "1", err))
+        return -1;
+    return net_link_add_address(&b->route, b->index, &c)
+               ? err_sys(err, "give %s its IPv6 address", p->bridge)
+               : 0;
+}
+
+/* The host's own face on the bridge: no address of its own making, no router's advice. Without IPv6
+ * in the kernel these do not exist. */
+static void quiet_bridge(const struct net_plan *p)
+{
+    static const char *const settings[][2] = { { "addr_gen_mode", "1" },
+                                               { "accept_ra", "0" },
+                                               { "disable_ipv6", "1" } };
+    char path[64];
+
+    for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
+        snprintf(path, sizeof(path), "net/ipv6/conf/%s/%s", p->bridge, settings[i][0]);
+        net_sysctl_write(path, settings[i][1]);
+    }
+}
+
+static int prepare(struct net_bridge *b, const struct net_plan *p, bool alone, struct err *err)
+{
+    struct net_cidr gateway = { .ip = p->gateway, .prefix = p->subnet.prefix };
+    bool made;
+    int ports;
+
+    if (find_or_add(b, p, &made, err) || check_routes(b, p, err))
+        return -1;
+    if (made)
+        quiet_bridge(p);
+    ports = net_link_count_ports(b->index);
+    /* The filter comes before the address: there is no moment without it. */
+    if (ports < 0 || net_filter_load(p, alone && !ports, err))
+        return ports < 0 ? err_sys(err, "list the ports of %s", p->bridge)
+                         : err_in(err, "load the packet filter");
+    if (net_link_add_address(&b->route, b->index, &gateway) || net_link_up(&b->route, b->index))
+        return err_sys(err, "give %s its address", p->bridge);
+    if (net_sysctl_change(b->lock, "net/ipv4/ip_forward", "1", err))
+        return -1;
+    return set_up6(b, p, err);
+}
+
+static void close_all(struct net_bridge *b)
+{
+    netlink_close(&b->route);
+    netlink_close(&b->filter);
+    close(b->lock);
+    *b = (struct net_bridge){ .in_use = false };
+}
+
+int net_bridge_use(struct net_bridge *b, const struct net_plan *p, struct err *err)
+{
+    bool alone;
+
+    if (b->in_use)
+        return 0;
+    b->lock = net_bridge_open_lock(p, err);
+    if (b->lock < 0)
+        return -1;
+    if (net_bridge_lock(b->lock, NET_LOCK_SETUP, F_WRLCK, true)) {
+        err_sys(err, "lock the network's set-up");
+        close_all(b);
+        return -1;
+    }
+    alone = !net_bridge_lock(b->lock, NET_LOCK_USERS, F_WRLCK, false);
+    b->in_use = true;
+    if (net_bridge_lock(b->lock, NET_LOCK_USERS, F_RDLCK, true) ||
+        netlink_open(&b->route, NETLINK_ROUTE, err) ||
+        netlink_open(&b->filter, NETLINK_NETFILTER, err) || prepare(b, p, alone, err)) {
+        net_bridge_leave(b, p);
+        return -1;
+    }
+    net_bridge_lock(b->lock, NET_LOCK_SETUP, F_UNLCK, false);
+    return 0;
+}
+
+/* ---- removing ---- */
+
+static void remove_all(struct net_bridge *b, const struct net_plan *p)
+{
+    struct err err;
+
+    if (b->index && net_link_delete(&b->route, b->index))
+        log_warn("the bridge was not removed", KV("bridge", p->bridge));
+    if (net_filter_remove(p, &err))
+        log_warn("the packet filter was not removed", KV("error", err.msg));
+    net_sysctl_restore(b->lock);
+}
+
+/* True when there is nothing left to wait for: removed, or others use it. */
+static bool try_to_remove(struct net_bridge *b, const struct net_plan *p)
+{
+    int ports;
+
+    if (net_bridge_lock(b->lock, NET_LOCK_USERS, F_WRLCK, false)) {
+        net_bridge_lock(b->lock, NET_LOCK_USERS, F_UNLCK, false);
+        return true;
+    }
+    ports = b->index ? net_link_count_ports(b->index) : 0;
+    if (ports)
+        return net_bridge_lock(b->lock, NET_LOCK_USERS, F_RDLCK, false), false;
+    remove_all(b, p);
+    return true;
+}
+
+void net_bridge_leave(struct net_bridge *b, const struct net_plan *p)
+{
+    int64_t until = clock_ms() + ENDING_MS;
+
+    if (!b->in_use)
+        return;
+    /* A namespace whose last descriptor has just been closed keeps its port for some milliseconds.
+     * SETUP is free while we wait, so a keeper that starts now is not held up. */
+    while (!net_bridge_lock(b->lock, NET_LOCK_SETUP, F_WRLCK, true)) {
+        bool done = try_to_remove(b, p);
+
+        net_bridge_lock(b->lock, NET_LOCK_SETUP, F_UNLCK, false);
+        if (done || clock_ms() >= until)
+            break;
+        usleep(STEP_MS * 1000);
+    }
+    close_all(b);
+}

@@ -1,0 +1,145 @@
+/* net_element.c - see net_element.h. */
+#include "jail/net_element.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nfnetlink_conntrack.h>
+
+/* Filters of ctnetlink live in an internal header of the kernel: bit 0 is "source address". */
+enum { FILTER_SOURCE = 1 << 0 };
+
+struct element {
+    const char *set;
+    unsigned char family; /* of the table */
+    unsigned char key[IFNAMSIZ + 8 + 16];
+    size_t size;
+};
+
+static void put_head(struct nlmsghdr *h, unsigned type, unsigned char family, unsigned resource)
+{
+    struct nfgenmsg *g;
+
+    h->nlmsg_type = (uint16_t)type;
+    h->nlmsg_flags |= NLM_F_REQUEST;
+    g = mnl_nlmsg_put_extra_header(h, sizeof(*g));
+    g->nfgen_family = family;
+    g->version = NFNETLINK_V0;
+    g->res_id = htons((uint16_t)resource);
+}
+
+static void put_element(struct nlmsghdr *h, unsigned type, const char *table,
+                        const struct element *e)
+{
+    struct nlattr *list, *item, *key;
+
+    put_head(h, (NFNL_SUBSYS_NFTABLES << 8) | type, e->family, 0);
+    h->nlmsg_flags |= NLM_F_ACK | (type == NFT_MSG_NEWSETELEM ? NLM_F_CREATE : 0);
+    mnl_attr_put_strz(h, NFTA_SET_ELEM_LIST_TABLE, table);
+    mnl_attr_put_strz(h, NFTA_SET_ELEM_LIST_SET, e->set);
+    list = mnl_attr_nest_start(h, NFTA_SET_ELEM_LIST_ELEMENTS);
+    item = mnl_attr_nest_start(h, NFTA_LIST_ELEM);
+    key = mnl_attr_nest_start(h, NFTA_SET_ELEM_KEY);
+    mnl_attr_put(h, NFTA_DATA_VALUE, e->size, e->key);
+    mnl_attr_nest_end(h, key);
+    mnl_attr_nest_end(h, item);
+    mnl_attr_nest_end(h, list);
+}
+
+/* A concatenated key: each part begins at a multiple of four bytes. */
+static struct element port_element(const char *set, const char *port, const unsigned char *mac,
+                                   const struct net_ip *ip)
+{
+    struct element e = { .set = set, .family = NFPROTO_BRIDGE };
+
+    memcpy(e.key, port, strlen(port));
+    memcpy(e.key + IFNAMSIZ, mac, NET_MAC);
+    memcpy(e.key + IFNAMSIZ + 8, ip->b, net_ip_size(ip->family));
+    e.size = IFNAMSIZ + 8 + net_ip_size(ip->family);
+    return e;
+}
+
+static struct element open_element(const char *set, const struct net_ip *ip)
+{
+    struct element e = { .set = set, .family = NFPROTO_INET, .size = net_ip_size(ip->family) };
+
+    memcpy(e.key, ip->b, e.size);
+    return e;
+}
+
+static int change(struct netlink *nl, const struct net_plan *p, unsigned type,
+                  const struct element *e, size_t n)
+{
+    union netlink_request r;
+    struct mnl_nlmsg_batch *batch = mnl_nlmsg_batch_start(r.space, sizeof(r.space));
+    int result;
+
+    put_head(mnl_nlmsg_put_header(mnl_nlmsg_batch_current(batch)), NFNL_MSG_BATCH_BEGIN, AF_UNSPEC,
+             NFNL_SUBSYS_NFTABLES);
+    mnl_nlmsg_batch_next(batch);
+    for (size_t i = 0; i < n; i++) {
+        put_element(mnl_nlmsg_put_header(mnl_nlmsg_batch_current(batch)), type, p->bridge, &e[i]);
+        mnl_nlmsg_batch_next(batch);
+    }
+    put_head(mnl_nlmsg_put_header(mnl_nlmsg_batch_current(batch)), NFNL_MSG_BATCH_END, AF_UNSPEC,
+             NFNL_SUBSYS_NFTABLES);
+    mnl_nlmsg_batch_next(batch);
+    result =
+        netlink_ask_all(nl, mnl_nlmsg_batch_head(batch), mnl_nlmsg_batch_size(batch), (unsigned)n);
+    mnl_nlmsg_batch_stop(batch);
+    return result;
+}
+
+static int change_index(struct netlink *nl, const struct net_plan *p, unsigned type, uint32_t index)
+{
+    struct net_ip v4 = net_plan_address(p, index), v6 = net_plan_address6(p, index);
+    unsigned char mac[NET_MAC];
+    char port[IFNAMSIZ];
+
+    net_plan_port(p, index, port);
+    net_plan_mac(&v4, mac);
+    return change(nl, p, type,
+                  (const struct element[]){ port_element("ports4", port, mac, &v4),
+                                            port_element("ports6", port, mac, &v6),
+                                            open_element("open4", &v4),
+                                            open_element("open6", &v6) },
+                  4);
+}
+
+int net_element_add(struct netlink *nl, const struct net_plan *p, uint32_t index)
+{
+    return change_index(nl, p, NFT_MSG_NEWSETELEM, index);
+}
+
+int net_element_remove(struct netlink *nl, const struct net_plan *p, uint32_t index)
+{
+    int r = change_index(nl, p, NFT_MSG_DELSETELEM, index);
+
+    return r && errno == ENOENT ? 0 : r;
+}
+
+int net_element_forget_flows(struct netlink *nl, const struct net_ip *ip)
+{
+    union netlink_request r;
+    struct nfgenmsg *g =
+        netlink_begin(&r, (NFNL_SUBSYS_CTNETLINK << 8) | IPCTNL_MSG_CT_DELETE, 0, sizeof(*g));
+    struct nlattr *tuple, *addresses, *filter;
+    int result;
+
+    g->nfgen_family = (unsigned char)ip->family;
+    g->version = 1; /* "the family counts, too" */
+    tuple = mnl_attr_nest_start(&r.head, CTA_TUPLE_ORIG);
+    addresses = mnl_attr_nest_start(&r.head, CTA_TUPLE_IP);
+    mnl_attr_put(&r.head, ip->family == AF_INET ? CTA_IP_V4_SRC : CTA_IP_V6_SRC,
+                 net_ip_size(ip->family), ip->b);
+    mnl_attr_nest_end(&r.head, addresses);
+    mnl_attr_nest_end(&r.head, tuple);
+    filter = mnl_attr_nest_start(&r.head, CTA_FILTER);
+    mnl_attr_put_u32(&r.head, CTA_FILTER_ORIG_FLAGS, FILTER_SOURCE);
+    mnl_attr_put_u32(&r.head, CTA_FILTER_REPLY_FLAGS, 0);
+    mnl_attr_nest_end(&r.head, filter);
+    result = netlink_ask(nl, &r);
+    return result && errno == ENOENT ? 0 : result;
+}

@@ -1,0 +1,201 @@
+/* net_make.c - see net_make.h.
+ *
+ * The namespace belongs to the host's user namespace, not to the sandbox's: root inside holds no
+ * power over it. So what root expects to be able to do (ports below 1024, ping) is opened here. */
+#include "jail/net_make.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "jail/net_element.h"
+#include "jail/net_link.h"
+#include "jail/net_sysctl.h"
+
+enum { LO = 1, TAKEN_TRIES = 50, TAKEN_WAIT_US = 2000 };
+
+static void go_back(int host)
+{
+    if (setns(host, CLONE_NEWNET)) { /* nothing this process does from here on would be right */
+        log_error("the network maker cannot return to the host's namespace");
+        _exit(1);
+    }
+}
+
+/* Group ids are those of the writer's user namespace, and sandboxes have theirs far up: all, if the
+ * kernel takes them (6.4 and later), else as many as there are. */
+static int open_ping(void)
+{
+    static const char *const ranges[] = { "0 4294967294", "0 2147483647", "0 65535", "0 0" };
+
+    for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
+        if (!net_sysctl_write("net/ipv4/ping_group_range", ranges[i]))
+            return 0;
+        else if (errno != EINVAL)
+            return -1;
+    return -1;
+}
+
+static int enter_new(struct netlink *inside, struct err *err)
+{
+    AUTO(closep) int ns = -1;
+
+    if (unshare(CLONE_NEWNET))
+        return err_sys(err, "make a network namespace");
+    ns = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (ns < 0)
+        return err_sys(err, "open /proc/thread-self/ns/net");
+    if (net_sysctl_write("net/ipv4/ip_unprivileged_port_start", "0"))
+        return err_sys(err, "open the ports below 1024");
+    if (open_ping())
+        return err_sys(err, "allow ping");
+    if (netlink_open(inside, NETLINK_ROUTE, err))
+        return -1;
+    if (net_link_up(inside, LO))
+        return err_sys(err, "bring up lo");
+    return TAKE(ns, -1);
+}
+
+int net_make_none(int host, struct err *err)
+{
+    AUTO(netlink_close) struct netlink inside = { 0 };
+    int ns = enter_new(&inside, err);
+
+    go_back(host);
+    return ns;
+}
+
+/* The last owner of this number may be ending right now; its port goes with its namespace. */
+static int add_pair(struct net_bridge *b, const char *port, int ns, const unsigned char *mac,
+                    struct err *err)
+{
+    for (int i = 0; i < TAKEN_TRIES; i++) {
+        if (!net_link_add_pair(&b->route, port, "eth0", ns, mac))
+            return 0;
+        if (errno != EEXIST)
+            return err_sys(err, "make the interface pair %s", port);
+        usleep(TAKEN_WAIT_US);
+    }
+    return err_set(err, ERR_CONFLICT, "the interface %s is still there: its sandbox lives", port);
+}
+
+/* An address alone, and one way out: to the gateway. Other sandboxes are not "on the link", so
+ * packets to them reach the filter, which answers, instead of a bridge port, which does not. */
+static int add_way(struct netlink *inside, unsigned index, const struct net_ip *own,
+                   const struct net_ip *gateway, const unsigned char *gateway_mac)
+{
+    unsigned bits = (unsigned)net_ip_size(own->family) * 8;
+    struct net_cidr everything = { .ip = { .family = own->family }, .prefix = 0 };
+
+    return net_link_add_address(inside, index, &(struct net_cidr){ *own, bits }) ||
+                   net_link_set_neighbour(inside, index, gateway, gateway_mac) ||
+                   net_link_add_route(inside, index, &(struct net_cidr){ *gateway, bits }, NULL) ||
+                   net_link_add_route(inside, index, &everything, gateway)
+               ? -1
+               : 0;
+}
+
+/* Before eth0 exists: no address of its own making, no advice from routers. */
+static void quiet_inside(bool has6)
+{
+    const char *const settings[][2] = {
+        { "net/ipv4/conf/all/accept_redirects", "0" },
+        { "net/ipv4/conf/default/accept_redirects", "0" },
+        { "net/ipv6/conf/default/accept_ra", "0" },
+        { "net/ipv6/conf/default/addr_gen_mode", "1" },
+        { "net/ipv6/conf/default/disable_ipv6", has6 ? "0" : "1" },
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+        net_sysctl_write(settings[i][0], settings[i][1]); /* fails where there is no IPv6: fine */
+}
+
+static int wire_inside(struct netlink *inside, const struct net_bridge *b, const struct net_plan *p,
+                       uint32_t index, struct err *err)
+{
+    struct net_ip v4 = net_plan_address(p, index), v6 = net_plan_address6(p, index);
+    unsigned eth0 = if_nametoindex("eth0");
+    unsigned char mac[NET_MAC];
+
+    net_plan_mac(&p->gateway, mac);
+    if (!eth0 || net_link_up(inside, eth0) || add_way(inside, eth0, &v4, &p->gateway, mac) ||
+        (b->has6 && add_way(inside, eth0, &v6, &p->gateway6, mac)))
+        return err_sys(err, "give eth0 its address and routes");
+    return 0;
+}
+
+int net_make_register(struct net_bridge *b, const struct net_plan *p, uint32_t index,
+                      struct err *err)
+{
+    struct net_ip v4 = net_plan_address(p, index), v6 = net_plan_address6(p, index);
+    unsigned char mac[NET_MAC];
+
+    net_plan_mac(&v4, mac);
+    if (net_element_add(&b->filter, p, index))
+        return err_sys(err, "tell the packet filter of sandbox %u", index);
+    if (net_link_set_neighbour(&b->route, b->index, &v4, mac) ||
+        (b->has6 && net_link_set_neighbour(&b->route, b->index, &v6, mac)))
+        return err_sys(err, "tell the host of sandbox %u", index);
+    return 0;
+}
+
+void net_make_forget(struct net_bridge *b, const struct net_plan *p, uint32_t index)
+{
+    struct net_ip v4 = net_plan_address(p, index), v6 = net_plan_address6(p, index);
+
+    /* What fails here stays as an entry for a port that does not exist: nobody can use it. */
+    net_element_remove(&b->filter, p, index);
+    net_link_drop_neighbour(&b->route, b->index, &v4);
+    if (b->has6)
+        net_link_drop_neighbour(&b->route, b->index, &v6);
+}
+
+static int wire_host(struct net_bridge *b, const struct net_plan *p, uint32_t index,
+                     const char *port, const unsigned char *mac, struct err *err)
+{
+    unsigned link = if_nametoindex(port);
+    struct net_ip v4 = net_plan_address(p, index), v6 = net_plan_address6(p, index);
+
+    if (!link)
+        return err_sys(err, "find the interface %s", port);
+    if (net_link_join(&b->route, link, b->index))
+        return errno == EXFULL ? err_set(err, ERR_LIMIT,
+                                         "the bridge %s has all the ports the kernel gives it "
+                                         "(1,023): end sandboxes, or start some with no network",
+                                         p->bridge)
+                               : err_sys(err, "connect %s to %s", port, p->bridge);
+    /* Here, not when the last owner ended: it holds for owners that were killed, too. */
+    if (net_element_forget_flows(&b->filter, &v4) ||
+        (b->has6 && net_element_forget_flows(&b->filter, &v6)))
+        log_debug("old flows were not forgotten", KV("port", port));
+    if (net_make_register(b, p, index, err))
+        return -1;
+    if (net_link_set_forwarding(&b->route, link, mac) || net_link_up(&b->route, link))
+        return err_sys(err, "open the port %s", port);
+    return 0;
+}
+
+int net_make_open(int host, struct net_bridge *b, const struct net_plan *p, uint32_t index,
+                  struct err *err)
+{
+    AUTO(netlink_close) struct netlink inside = { 0 };
+    AUTO(closep) int ns = enter_new(&inside, err);
+    struct net_ip v4 = net_plan_address(p, index);
+    unsigned char mac[NET_MAC];
+    char port[IFNAMSIZ];
+    int failed = ns < 0 ? -1 : 0;
+
+    net_plan_mac(&v4, mac);
+    net_plan_port(p, index, port);
+    if (!failed) {
+        quiet_inside(b->has6);
+        failed = add_pair(b, port, ns, mac, err) || wire_inside(&inside, b, p, index, err);
+    }
+    go_back(host);
+    if (failed || wire_host(b, p, index, port, mac, err))
+        return -1; /* the pair goes with the namespace */
+    return TAKE(ns, -1);
+}

@@ -1,0 +1,121 @@
+/* volume_remove.c - removing a tree that a sandbox has filled, as deep as it likes.
+ *
+ * No recursion and no descriptor per level: a directory that is not empty is moved up to the top of
+ * the tree first, under a name of ours, until the top is flat. Nobody else is in there: the sandbox
+ * has ended. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "jail/volume_impl.h"
+
+/* A directory, made ours to change: an ordinary user's may have any mode. */
+static int open_directory(int dir, const char *name)
+{
+    AUTO(closep) int handle = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    char self[40];
+
+    if (handle < 0)
+        return -1;
+    /* by way of /proc: chmod by name would follow a link, and fchmod wants a readable directory */
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", handle);
+    if (chmod(self, 0700))
+        return -1;
+    return openat(handle, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* 0: gone; 1: a directory with something in it. */
+static int unlink_entry(int dir, const char *name)
+{
+    if (!unlinkat(dir, name, 0) || errno == ENOENT)
+        return 0;
+    if (errno != EISDIR && errno != EPERM)
+        return -1;
+    if (!unlinkat(dir, name, AT_REMOVEDIR) || errno == ENOENT)
+        return 0;
+    return errno == ENOTEMPTY || errno == EEXIST ? 1 : -1;
+}
+
+static int move_up(int dir, const char *name, int top, unsigned *serial)
+{
+    AUTO(closep) int fd = open_directory(dir, name); /* its ".." changes: it must be writable */
+    char flat[32];
+    int result;
+
+    if (fd < 0)
+        return -1;
+    do {
+        snprintf(flat, sizeof(flat), ".removed-%u", (*serial)++);
+        result = renameat2(dir, name, top, flat, RENAME_NOREPLACE);
+    } while (result && errno == EEXIST);
+    return result;
+}
+
+/* Empties and removes a directory at the top; what is not empty in it goes up. */
+static int remove_flat(int top, const char *name, unsigned *serial)
+{
+    int fd = open_directory(top, name), result = 0, error;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!d) {
+        closep(&fd);
+        return -1;
+    }
+    for (struct dirent *e; result >= 0 && (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        result = unlink_entry(fd, e->d_name);
+        if (result == 1)
+            result = move_up(fd, e->d_name, top, serial);
+    }
+    error = errno;
+    closedir(d);
+    errno = error;
+    return result < 0 ? -1 : unlinkat(top, name, AT_REMOVEDIR);
+}
+
+/* One pass. 1: it removed a directory, which may have left others here; 0: the top is empty. */
+static int flatten(int top, unsigned *serial)
+{
+    int fd = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), result = 0, found = 0, error;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!d) {
+        closep(&fd);
+        return -1;
+    }
+    for (struct dirent *e; result >= 0 && (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        result = unlink_entry(top, e->d_name);
+        if (result == 1) {
+            found = 1;
+            result = remove_flat(top, e->d_name, serial);
+        }
+    }
+    error = errno;
+    closedir(d);
+    errno = error;
+    return result < 0 ? -1 : found;
+}
+
+int volume_remove(int dir, const char *name)
+{
+    AUTO(closep) int top = -1;
+    unsigned serial = 0;
+    int more;
+
+    more = unlink_entry(dir, name);
+    if (more <= 0)
+        return more;
+    top = open_directory(dir, name);
+    if (top < 0)
+        return -1;
+    do
+        more = flatten(top, &serial);
+    while (more > 0);
+    return more < 0 ? -1 : unlinkat(dir, name, AT_REMOVEDIR);
+}

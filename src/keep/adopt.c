@@ -1,0 +1,243 @@
+/* adopt.c - a record on disk per sandbox that outlives keepers, and finding it again.
+ *
+ * <run>/boxes/<id> is written before anything of a sandbox is made and again when it has a process.
+ * A process is the one that was recorded if boot, pid and start time agree. What is recorded and
+ * does not live is taken away: cgroups, layer, number. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "jail/cgroup_files.h"
+#include "keep/keeper.h"
+
+enum { RECORD_MAGIC = 0x626f7831, BOOT_ID = 40 };
+
+struct record {
+    uint32_t magic, size;
+    char id[KEEP_ID], name[KEEP_NAME_ROOM], boot[BOOT_ID], fingerprint[HOST_FINGERPRINT];
+    struct keep_create spec;
+    uint32_t family, number;
+    int32_t pid; /* 0: it was being built */
+    uint32_t frozen;
+    uint64_t started; /* of pid 1, in clock ticks since boot */
+    int64_t deadline_wall_ms;
+    uint64_t oom_kills, pids_refused;
+};
+
+static void boot_id(char out[BOOT_ID])
+{
+    AUTO(closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, BOOT_ID - 1);
+
+    memset(out + MAX(n, 0), 0, (size_t)(BOOT_ID - MAX(n, 0)));
+}
+
+/* Field 22 of /proc/PID/stat; the second field is a name that may hold anything, so count from its
+ * closing parenthesis. 0: no such process. */
+static uint64_t start_time(pid_t pid)
+{
+    char path[32], text[1024], *p, *save = NULL, *word;
+    AUTO(closep) int fd = -1;
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    p = strrchr(text, ')');
+    word = p ? strtok_r(p + 1, " ", &save) : NULL;
+    for (int field = 3; word && field < 22; field++)
+        word = strtok_r(NULL, " ", &save);
+    return word ? strtoull(word, NULL, 10) : 0;
+}
+
+static int64_t wall_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- writing ---- */
+
+int adopt_record(const struct box *b, struct err *err)
+{
+    const struct keeper *k = b->keeper;
+    AUTO(closep) int fd = -1;
+    char note[512];
+    struct record r = {
+        .magic = RECORD_MAGIC,
+        .size = sizeof(r),
+        .spec = b->spec,
+        .family = b->family,
+        .number = b->slot ? b->slot->ids.number : 0,
+        .pid = b->jail.pid,
+        .frozen = b->frozen,
+        .started = b->jail.pid > 0 ? start_time(b->jail.pid) : 0,
+        .deadline_wall_ms = b->deadline == NEVER ? INT64_MAX : wall_ms() + b->deadline - clock_ms(),
+        .oom_kills = b->oom_kills,
+        .pids_refused = b->pids_refused,
+    };
+
+    if (k->records < 0)
+        return 0;
+    memcpy(r.id, b->id, sizeof(r.id));
+    memcpy(r.name, b->name, sizeof(r.name));
+    if (b->generation)
+        memcpy(r.fingerprint, b->generation->host.fingerprint, sizeof(r.fingerprint));
+    boot_id(r.boot);
+    fd = openat(k->records, b->id, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || pwrite(fd, &r, sizeof(r), 0) != sizeof(r))
+        return err_sys(err, "write the record of sandbox %s", b->id);
+    if (b->jail.pid > 0 || !b->slot)
+        return 0;
+    snprintf(note, sizeof(note), "%s/boxes/%s", k->o.run_dir, b->id);
+    return ids_note(&b->slot->ids, note, err);
+}
+
+void adopt_forget(const struct box *b)
+{
+    if (b->keeper->records >= 0)
+        unlinkat(b->keeper->records, b->id, 0);
+}
+
+/* ---- reading ---- */
+
+static int read_record(const struct keeper *k, const char *id, struct record *r)
+{
+    AUTO(closep) int fd = openat(k->records, id, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    if (fd < 0 || read(fd, r, sizeof(*r)) != sizeof(*r) || r->magic != RECORD_MAGIC ||
+        r->size != sizeof(*r) || strncmp(r->id, id, sizeof(r->id)) || !record_id_valid(r->id) ||
+        !memchr(r->name, 0, sizeof(r->name)) || !layer_name_ok(r->name))
+        return -1;
+    return 0;
+}
+
+static int open_if_alive(const struct record *r)
+{
+    char boot[BOOT_ID];
+    int pidfd;
+
+    boot_id(boot);
+    if (r->pid <= 0 || memcmp(boot, r->boot, sizeof(boot)))
+        return -1;
+    pidfd = (int)syscall(SYS_pidfd_open, r->pid, 0);
+    /* read after the descriptor exists: the pid cannot be given to another meanwhile */
+    if (pidfd >= 0 && start_time(r->pid) != r->started) {
+        close(pidfd);
+        return -1;
+    }
+    return pidfd;
+}
+
+static int take_slot(struct box *b, const struct record *r, struct err *err)
+{
+    char path[64];
+    int ns;
+
+    b->slot = xcalloc(1, sizeof(*b->slot));
+    list_init(&b->slot->all);
+    b->slot->ids.lock = b->slot->net.ns = -1;
+    if (ids_retake(&b->keeper->ids, r->number, &b->slot->ids, err))
+        return -1;
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", r->pid);
+    ns = open(path, O_RDONLY | O_CLOEXEC);
+    if (ns < 0)
+        return err_sys(err, "open %s", path);
+    return netmaker_adopt(&b->keeper->net, ns, r->spec.network == KEEP_NET_OPEN ? NET_OPEN : NET_NONE,
+                          r->number, &b->slot->net, err);
+}
+
+static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct err *err)
+{
+    struct box *b = box_new(k, r->id);
+
+    memcpy(b->name, r->name, sizeof(b->name));
+    b->spec = r->spec;
+    b->family = r->family;
+    b->frozen = r->frozen;
+    b->oom_kills = r->oom_kills;
+    b->pids_refused = r->pids_refused;
+    b->jail = (struct jail){ .pid = r->pid, .pidfd = pidfd, .sock = -1 };
+    b->cgroup_made = b->socket_made = true;
+    b->phase = PHASE_RUNNING;
+    b->deadline = r->deadline_wall_ms == INT64_MAX ? NEVER : clock_ms() + r->deadline_wall_ms - wall_ms();
+    b->layer = layer_open(k->volume, b->name, err);
+    if (b->layer < 0 || flock(b->layer, LOCK_SH | LOCK_NB) || take_slot(b, r, err) ||
+        source_open(b, err) || box_watch(b, err))
+        return -1; /* it runs on, unwatched, and the record stays for the next try */
+    return 0;
+}
+
+/* What is left of one that does not live any more. */
+static void take_away(struct keeper *k, const struct record *r)
+{
+    struct ids_claim claim;
+    struct err err;
+    int layer;
+
+    if (k->cgroups.unified >= 0)
+        cgroup_write(k->cgroups.unified, r->name, "cgroup.kill", "1");
+    cgroup_remove(&k->cgroups, r->name);
+    layer = layer_open(k->volume, r->name, &err);
+    if (layer >= 0) {
+        close(layer);
+        reaper_delete(k, r->name);
+    }
+    if (!ids_retake(&k->ids, r->number, &claim, &err))
+        ids_put(&k->ids, &claim);
+    unlinkat(k->sockets, r->id, 0);
+    unlinkat(k->records, r->id, 0);
+}
+
+static void consider(struct keeper *k, const char *id)
+{
+    struct record r;
+    struct err err = { 0 };
+    int pidfd;
+
+    if (read_record(k, id, &r)) {
+        log_warn("a record that is not ours is left alone", KV("record", id));
+        return;
+    }
+    pidfd = open_if_alive(&r);
+    if (pidfd < 0) {
+        log_info("sandbox ended while no keeper ran", KV("sandbox", r.id));
+        take_away(k, &r);
+    } else if (adopt_one(k, &r, pidfd, &err))
+        log_error("cannot adopt a sandbox", KV("sandbox", r.id), KV("error", err.msg));
+    else
+        log_info("adopted", KV("sandbox", r.id), KVI("pid", r.pid));
+}
+
+int adopt_all(struct keeper *k, struct err *err)
+{
+    int fd = k->records < 0 ? -1 : openat(k->records, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *e;
+
+    if (k->records >= 0 && !d)
+        return err_sys(err, "read the records of sandboxes");
+    while (d && (e = readdir(d)))
+        if (*e->d_name != '.')
+            consider(k, e->d_name);
+    if (d)
+        closedir(d);
+    return 0;
+}

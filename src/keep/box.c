@@ -1,0 +1,407 @@
+/* box.c - one sandbox, from the request to the last trace.
+ *
+ * A sandbox waits for a network namespace (usually one is ready), is built, runs, ends. Whatever
+ * stage it is in, box_free() gives back what it holds by then, so every failure is undone whole.
+ * Everything that ends one goes through box_end(): the signal; the rest happens when pid 1 is gone. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "keep/box_parts.h"
+#include "keep/keeper.h"
+
+enum { SHM_SHARE = 2 }; /* /dev/shm may hold this part of the memory limit */
+
+struct box *box_find(struct keeper *k, const char *id)
+{
+    struct box *b;
+
+    list_each(b, &k->boxes, all)
+        if (!strcmp(b->id, id))
+            return b;
+    return NULL;
+}
+
+static uint32_t random_family(void)
+{
+    uint32_t f = 0;
+
+    while (!f)
+        if (getrandom(&f, sizeof(f), 0) != sizeof(f))
+            f = (uint32_t)clock_us();
+    return f;
+}
+
+struct box *box_new(struct keeper *k, const char *id)
+{
+    struct box *b = xcalloc(1, sizeof(*b));
+
+    b->keeper = k;
+    snprintf(b->id, sizeof(b->id), "%s", id);
+    /* the prefix tells who may sweep it: private ones are nobody's when nobody holds their lock */
+    snprintf(b->name, sizeof(b->name), "%s-%s", k->o.socket < 0 ? "box" : "run", id);
+    b->family = random_family();
+    b->layer = b->jail.pidfd = b->jail.sock = b->ended.fd = b->report.fd = b->memory.fd = -1;
+    b->template.root = -1;
+    b->deadline = NEVER;
+    list_init(&b->waiting);
+    list_push(&k->boxes, &b->all);
+    k->nboxes++;
+    return b;
+}
+
+static void unwatch(struct box *b, struct source *s)
+{
+    loop_remove(&b->keeper->loop, s);
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+}
+
+void box_free(struct box *b)
+{
+    struct keeper *k = b->keeper;
+
+    list_remove(&b->waiting);
+    list_remove(&b->all);
+    k->nboxes--;
+    unwatch(b, &b->ended);
+    unwatch(b, &b->report);
+    unwatch(b, &b->memory);
+    if (b->cgroup_made)
+        cgroup_remove(&k->cgroups, b->name);
+    slots_put(k, b->slot);
+    if (b->socket_made)
+        unlinkat(k->sockets, b->id, 0);
+    if (b->layer >= 0) {
+        close(b->layer);
+        reaper_delete(k, b->name);
+    }
+    source_close(b);
+    adopt_forget(b);
+    free(b);
+}
+
+/* ---- building ---- */
+
+static int make_layer(struct box *b, struct err *err)
+{
+    struct volume *v = b->keeper->volume;
+    char from[KEEP_NAME_ROOM];
+    AUTO(closep) int source = -1;
+
+    if (b->create.verb == KEEP_RESTORE) {
+        snprintf(from, sizeof(from), "snap-%s", b->spec.snapshot);
+        source = layer_open(v, from, err);
+        if (source < 0)
+            return err_in(err, "snapshot %s", b->spec.snapshot);
+        b->layer = layer_snapshot(v, b->name, source, b->family, b->spec.limits.disk_bytes, false, err);
+    } else
+        b->layer = layer_create(v, b->name, b->family, b->spec.limits.disk_bytes, err);
+    if (b->layer < 0)
+        return -1;
+    if (flock(b->layer, LOCK_SH | LOCK_NB))
+        return err_sys(err, "lock layer %s", b->name);
+    return 0;
+}
+
+static void fill_spec(const struct box *b, struct jail_spec *s)
+{
+    const struct keeper *k = b->keeper;
+    const struct limits *l = &b->spec.limits;
+
+    *s = (struct jail_spec){
+        .id = b->id,
+        .first_id = b->slot ? ids_host(b->slot->ids.number) : 0,
+        .netns = b->slot ? b->slot->net.ns : -1,
+        .cgroup = -1,
+        .guest = k->guest,
+        .layer = b->layer,
+        .dev = k->dev,
+        .open_files = l->open_files,
+        .shm_bytes = l->memory_bytes / SHM_SHARE,
+        .log_bytes = l->log_bytes,
+        .stage = k->stage,
+        .strict = b->spec.flags & KEEP_STRICT,
+        .durable = b->spec.flags & KEEP_DURABLE,
+        .rootless = k->o.rootless,
+        .mortal = k->o.socket >= 0,
+    };
+    if (b->generation) {
+        s->root = b->generation->root;
+        s->usr = b->generation->usr;
+    } else
+        s->root = (struct jail_stack){ .lowers = { { b->template.root, b->template.root_path } }, .n = 1 };
+}
+
+static int start(struct box *b, struct err *err)
+{
+    struct keeper *k = b->keeper;
+    struct jail_mount mounts[KEEP_MOUNTS];
+    AUTO(mounts_close) struct box_mounts held = { .list = mounts };
+    AUTO(closep) int listener = -1;
+    AUTO(closep) int cgroup = -1;
+    AUTO(freep) char *layer_path = NULL;
+    struct jail_spec s;
+
+    fill_spec(b, &s);
+    if (box_open_mounts(b, &held, err))
+        return -1;
+    if (k->o.rootless && asprintf(&layer_path, "%s/volume/%s", k->o.data_dir, b->name) < 0)
+        layer_path = NULL;
+    if (cgroup_create(&k->cgroups, b->name, &b->spec.limits, &cgroup, err))
+        return -1;
+    b->cgroup_made = true;
+    listener = box_listen(b, err);
+    if (listener < 0)
+        return -1;
+    s.cgroup = cgroup;
+    s.listener = listener;
+    s.layer_path = layer_path;
+    s.mounts = held.list;
+    s.nmounts = held.n;
+    if (jail_start(&s, &b->jail, err) || cgroup_attach(&k->cgroups, b->name, b->jail.pid, err))
+        return -1;
+    return jail_go(&b->jail, err);
+}
+
+static void fail(struct box *b, const struct err *err)
+{
+    if (b->jail.pid > 0) {
+        kill(b->jail.pid, SIGKILL);
+        waitpid(b->jail.pid, NULL, 0);
+    }
+    keeper_reply(&b->create, b->id, err, NULL);
+    box_free(b);
+}
+
+/* The child said how its building went, by a word or by executing the guest. */
+static void on_report(struct source *s)
+{
+    struct box *b = CONTAINER_OF(s, struct box, report);
+    struct keep_state state;
+    struct err err = { 0 };
+    int r;
+
+    loop_remove(&b->keeper->loop, s);
+    r = jail_report(&b->jail, &err); /* closes it */
+    s->fd = -1;
+    if (r < 0) {
+        fail(b, &err);
+        return;
+    }
+    b->phase = PHASE_RUNNING;
+    b->deadline = clock_ms() + (int64_t)b->spec.limits.lifetime_ms;
+    box_state(b, &state);
+    keeper_reply(&b->create, b->id, NULL, &state);
+    b->create.client = NULL;
+}
+
+static void on_memory(struct source *s)
+{
+    struct box *b = CONTAINER_OF(s, struct box, memory);
+    struct keep_state ignored;
+    uint64_t n;
+
+    if (read(s->fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+        log_debug("memory notice", KV("error", strerrordesc_np(errno)));
+    box_measure(b, &ignored);
+}
+
+static void on_ended(struct source *s);
+
+int box_watch(struct box *b, struct err *err)
+{
+    struct loop *l = &b->keeper->loop;
+    bool urgent;
+    int memory = cgroup_watch_memory(&b->keeper->cgroups, b->name, &urgent);
+
+    b->ended = (struct source){ b->jail.pidfd, on_ended };
+    if (memory >= 0) {
+        b->memory = (struct source){ memory, on_memory };
+        if (loop_add(l, &b->memory, urgent ? EPOLLPRI : EPOLLIN, err))
+            return -1;
+    }
+    return loop_add(l, &b->ended, EPOLLIN, err);
+}
+
+static int build(struct box *b, struct err *err)
+{
+    b->phase = PHASE_BUILDING;
+    if (adopt_record(b, err) || make_layer(b, err) || start(b, err) || adopt_record(b, err) ||
+        box_watch(b, err))
+        return -1;
+    b->report = (struct source){ b->jail.sock, on_report };
+    return loop_add(&b->keeper->loop, &b->report, EPOLLIN, err);
+}
+
+void box_continue(struct box *b)
+{
+    struct err err = { 0 };
+
+    if (build(b, &err))
+        fail(b, &err);
+}
+
+int box_create(struct keeper *k, struct client *c, const struct keep_request *r, struct err *err)
+{
+    struct box *b;
+
+    if (k->stopping)
+        return err_set(err, ERR_UNAVAILABLE, "the keeper is ending");
+    if (box_find(k, r->id))
+        return err_set(err, ERR_CONFLICT, "sandbox %s exists", r->id);
+    b = box_new(k, r->id);
+    b->spec = r->u.create;
+    b->create = (struct pending){ c, r->serial, r->verb };
+    b->owner = c;
+    if (source_open(b, err) || limits_fill(&b->spec.limits, b->template.limits, err)) {
+        box_free(b);
+        return -1;
+    }
+    if (!k->o.rootless) {
+        b->slot = slots_take(k, b->spec.network);
+        if (!b->slot)
+            list_push(&k->waiting, &b->waiting);
+        slots_want(k, b->spec.network, err);
+    }
+    if (b->slot || k->o.rootless)
+        box_continue(b); /* answers by itself from here on */
+    return 0;
+}
+
+/* ---- ending ---- */
+
+void box_end(struct box *b, enum keep_reason reason)
+{
+    if (b->phase == PHASE_ENDING)
+        return;
+    if (b->phase == PHASE_WAITING) { /* nothing runs yet */
+        struct err err;
+
+        err_set(&err, ERR_GONE, "ended before it was built");
+        fail(b, &err);
+        return;
+    }
+    b->phase = PHASE_ENDING;
+    b->reason = reason;
+    if (syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0))
+        log_debug("already gone", KV("sandbox", b->id));
+}
+
+/* Pid 1 goes last in its namespace: now nothing of the sandbox runs any more. An adopted one is
+ * somebody else's child, whose status we may not learn. */
+static int collect(struct box *b)
+{
+    siginfo_t info = { 0 };
+
+    if (waitid(P_PIDFD, (id_t)b->jail.pidfd, &info, WEXITED | WNOHANG))
+        return 0;
+    return info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f;
+}
+
+static void on_ended(struct source *s)
+{
+    struct box *b = CONTAINER_OF(s, struct box, ended);
+    struct keep_state last;
+    struct pending end;
+    char id[KEEP_ID];
+    int status = collect(b);
+
+    if (b->report.fd >= 0) { /* it died while building: its last word says why */
+        on_report(&b->report);
+        return;
+    }
+    box_measure(b, &last);
+    if (b->phase != PHASE_ENDING)
+        b->reason = b->oom_kills && status == SIGKILL ? ENDED_MEMORY : ENDED_BY_ITSELF;
+    b->phase = PHASE_ENDING;
+    keeper_event_ended(b, status, &last);
+    end = b->end;
+    memcpy(id, b->id, sizeof(id));
+    box_free(b);
+    keeper_reply(&end, id, NULL, &last);
+}
+
+/* ---- what it uses ---- */
+
+static uint32_t unenforced(const struct keeper *k)
+{
+    static const struct {
+        enum limit_id limit;
+        enum cgroup_controller controller;
+    } rows[] = { { LIMIT_MEMORY, CGROUP_MEMORY },
+                 { LIMIT_CPU, CGROUP_CPU },
+                 { LIMIT_PIDS, CGROUP_PIDS },
+                 { LIMIT_IO, CGROUP_IO } };
+    uint32_t bits = volume_quota_enforced(k->volume) ? 0 : 1u << LIMIT_DISK;
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (!cgroups_enforce(&k->cgroups, rows[i].controller))
+            bits |= 1u << rows[i].limit;
+    return bits;
+}
+
+/* What it was given; box_measure() adds what it uses. */
+void box_state(const struct box *b, struct keep_state *out)
+{
+    *out = (struct keep_state){
+        .limits = b->spec.limits,
+        .left_ms = b->deadline == NEVER ? INT64_MAX : b->deadline - clock_ms(),
+        .pid = b->jail.pid,
+        .frozen = b->frozen,
+        .network = b->spec.network,
+        .unenforced = unenforced(b->keeper),
+    };
+}
+
+static void check_disk(struct box *b, uint64_t used)
+{
+    uint64_t full = b->spec.limits.disk_bytes;
+
+    /* a write is refused when it would not fit: the last few blocks stay unused */
+    if (!b->disk_met && used + full / 64 + (64 << 10) >= full) {
+        keeper_event_limit(b, LIMIT_DISK, full, used);
+        b->disk_met = true;
+    } else if (b->disk_met && used < full / 2)
+        b->disk_met = false;
+}
+
+/* Processes learn of a limit by a signal or an error number; who runs the sandbox learns which limit
+ * it was, its value and the use at that moment. */
+void box_measure(struct box *b, struct keep_state *out)
+{
+    struct cgroup_usage u = { 0 };
+    struct layer_usage disk = { 0 };
+    struct err err;
+
+    box_state(b, out);
+    if (b->cgroup_made)
+        cgroup_usage(&b->keeper->cgroups, b->name, &u);
+    if (b->layer >= 0 && layer_usage(b->keeper->volume, b->family, &disk, &err))
+        disk.used = 0;
+    out->memory_bytes = u.memory_bytes;
+    out->memory_peak_bytes = u.memory_peak_bytes;
+    out->oom_kills = u.oom_kills;
+    out->cpu_us = u.cpu_us;
+    out->pids = u.pids;
+    out->disk_bytes = disk.used;
+    if (u.oom_kills > b->oom_kills)
+        keeper_event_limit(b, LIMIT_MEMORY, b->spec.limits.memory_bytes, u.memory_peak_bytes);
+    if (u.pids_refused > b->pids_refused)
+        keeper_event_limit(b, LIMIT_PIDS, b->spec.limits.pids, MAX(u.pids, b->spec.limits.pids));
+    b->oom_kills = u.oom_kills;
+    b->pids_refused = u.pids_refused;
+    check_disk(b, disk.used);
+}

@@ -1,0 +1,130 @@
+/* box_parts.c - see box_parts.h. */
+#include "keep/box_parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+enum { BACKLOG = 128 };
+
+/* ---- mounts ---- */
+
+static const char *allowed_prefix(const struct keep_options *o, const char *path)
+{
+    for (const char *const *p = o->allow_mounts; p && *p; p++) {
+        size_t n = strlen(*p);
+
+        while (n > 1 && (*p)[n - 1] == '/')
+            n--;
+        if (!strcmp(*p, "/") || (!strncmp(path, *p, n) && (!path[n] || path[n] == '/')))
+            return *p;
+    }
+    return NULL;
+}
+
+bool box_path_allowed(const struct box *b, const char *host_path)
+{
+    return allowed_prefix(&b->keeper->o, host_path) != NULL;
+}
+
+/* Beneath the prefix, so that no link inside it leads out of what was allowed. */
+static int open_beneath(const char *prefix, const char *path, struct err *err)
+{
+    struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
+    AUTO(closep) int top = open(prefix, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const char *rest = path + strlen(prefix);
+    int fd;
+
+    while (*rest == '/')
+        rest++;
+    if (top < 0)
+        return err_sys(err, "open %s", prefix);
+    fd = (int)syscall(SYS_openat2, top, *rest ? rest : ".", &how, sizeof(how));
+    if (fd < 0 && errno == EXDEV)
+        return err_set(err, ERR_DENIED, "%s leads out of %s, which is all that is allowed", path, prefix);
+    return fd < 0 ? err_sys(err, "open %s", path) : fd;
+}
+
+static int open_mount(const struct box *b, const struct keep_mount *m, struct jail_mount *out,
+                      struct err *err)
+{
+    const char *prefix = allowed_prefix(&b->keeper->o, m->host);
+    struct stat st;
+
+    if (!prefix)
+        return err_set(err, ERR_DENIED, "mount %s: not below a directory that --allow-mount names", m->host);
+    *out = (struct jail_mount){ .fd = open_beneath(prefix, m->host, err),
+                                .host = m->host,
+                                .guest = m->guest,
+                                .read_only = m->flags & KEEP_MOUNT_READ_ONLY };
+    if (out->fd < 0)
+        return err_in(err, "mount");
+    if (fstat(out->fd, &st) || (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))) {
+        close(out->fd);
+        return err_set(err, ERR_INVALID, "mount %s: neither a directory nor a file", m->host);
+    }
+    out->file = S_ISREG(st.st_mode);
+    return 0;
+}
+
+int box_open_mounts(const struct box *b, struct box_mounts *m, struct err *err)
+{
+    for (uint32_t i = 0; i < b->spec.nmounts; i++) {
+        if (open_mount(b, &b->spec.mounts[i], &m->list[m->n], err))
+            return -1;
+        m->n++;
+    }
+    return 0;
+}
+
+void mounts_close(struct box_mounts *m)
+{
+    while (m->n)
+        close(m->list[--m->n].fd);
+}
+
+/* ---- the guest's socket ---- */
+
+/* By way of our descriptor of the directory: its path may be longer than an address holds. */
+static socklen_t address(const struct box *b, struct sockaddr_un *sa)
+{
+    *sa = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    snprintf(sa->sun_path, sizeof(sa->sun_path), "/proc/self/fd/%d/%s", b->keeper->sockets, b->id);
+    return sizeof(*sa);
+}
+
+int box_listen(struct box *b, struct err *err)
+{
+    AUTO(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un sa;
+    socklen_t n = address(b, &sa);
+
+    if (fd < 0)
+        return err_sys(err, "socket");
+    unlinkat(b->keeper->sockets, b->id, 0); /* of one that a crash left */
+    if (bind(fd, (struct sockaddr *)&sa, n) || listen(fd, BACKLOG))
+        return err_sys(err, "make the guest's socket");
+    b->socket_made = true;
+    if (fchownat(b->keeper->sockets, b->id, b->keeper->o.client_uid, (gid_t)-1, 0) && !b->keeper->o.rootless)
+        return err_sys(err, "give the guest's socket to its user");
+    return TAKE(fd, -1);
+}
+
+int box_dial_guest(const struct box *b, struct err *err)
+{
+    AUTO(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un sa;
+    socklen_t n = address(b, &sa);
+
+    if (fd < 0 || connect(fd, (struct sockaddr *)&sa, n))
+        return err_sys(err, "connect to the guest of %s", b->id);
+    return TAKE(fd, -1);
+}

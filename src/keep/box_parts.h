@@ -1,0 +1,20 @@
+/* box_parts.h - pieces of a sandbox's making that box.c puts together. */
+#ifndef KEEP_BOX_PARTS_H
+#define KEEP_BOX_PARTS_H
+
+#include "keep/keeper.h"
+
+struct box_mounts { /* host directories, opened where the operator allows */
+    struct jail_mount *list;
+    size_t n;
+};
+
+bool box_path_allowed(const struct box *b, const char *host_path);
+int box_open_mounts(const struct box *b, struct box_mounts *m, struct err *err);
+void mounts_close(struct box_mounts *m);
+
+/* The guest's listening socket, made outside, so that nothing inside can take its name. */
+int box_listen(struct box *b, struct err *err);
+int box_dial_guest(const struct box *b, struct err *err);
+
+#endif

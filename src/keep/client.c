@@ -1,0 +1,146 @@
+/* client.c - the other end: see keep.h. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "io/fdpass.h"
+#include "keep/keep.h"
+
+int keep_connect(struct keep *k, const char *run_dir, struct err *err)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    AUTO(closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/keep.sock", run_dir) >= (int)sizeof(sa.sun_path))
+        return err_set(err, ERR_INVALID, "the path %s is too long for a socket", run_dir);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
+        if (errno == ENOENT || errno == ECONNREFUSED)
+            return err_set(err, ERR_NOT_FOUND, "no keeper runs in %s", run_dir);
+        return err_sys(err, "connect to %s", sa.sun_path);
+    }
+    *k = (struct keep){ .fd = TAKE(fd, -1) };
+    return 0;
+}
+
+/* If it cannot start, its last word is a reply without a serial that says why. */
+static _Noreturn void run_private(const struct keep_options *o, int fd)
+{
+    struct keep_options own = *o;
+    struct keep_reply last = { .magic = KEEP_MAGIC, .version = KEEP_VERSION, .kind = KEEP_REPLY };
+    struct err err = { 0 };
+
+    own.socket = fd;
+    setsid(); /* a Ctrl-C in our terminal is the client's business */
+    if (!keep_run(&own, &err))
+        _exit(0);
+    last.code = err.code;
+    snprintf(last.message, sizeof(last.message), "%s", err.msg);
+    if (send(fd, &last, sizeof(last), MSG_NOSIGNAL) < 0)
+        _exit(2);
+    _exit(1);
+}
+
+int keep_private(struct keep *k, const struct keep_options *o, struct err *err)
+{
+    int pair[2];
+    pid_t pid;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+        return err_sys(err, "socketpair");
+    pid = fork();
+    if (!pid) {
+        close(pair[0]);
+        run_private(o, pair[1]);
+    }
+    close(pair[1]);
+    if (pid < 0) {
+        close(pair[0]);
+        return err_sys(err, "start a keeper");
+    }
+    *k = (struct keep){ .fd = pair[0], .pid = pid };
+    return 0;
+}
+
+void keep_close(struct keep *k)
+{
+    if (k->fd >= 0)
+        close(k->fd);
+    k->fd = -1;
+    while (k->pid && waitpid(k->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    k->pid = 0;
+}
+
+int keep_send(struct keep *k, struct keep_request *r, struct err *err)
+{
+    r->magic = KEEP_MAGIC;
+    r->version = KEEP_VERSION;
+    r->serial = ++k->serial;
+    if (fdpass_send(k->fd, r, sizeof(*r), NULL, 0, 0) != sizeof(*r))
+        return errno == EPIPE || errno == ECONNRESET
+                   ? err_set(err, ERR_GONE, "the keeper has ended")
+                   : err_sys(err, "ask the keeper");
+    return 0;
+}
+
+int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, struct err *err)
+{
+    ssize_t n = fdpass_recv(k->fd, out, sizeof(*out), fds, nfds, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        *nfds = 0;
+        return 0;
+    }
+    if (n <= 0)
+        return err_set(err, ERR_GONE, "the keeper has ended");
+    if (record_check_reply(out, (size_t)n, err)) {
+        for (size_t i = 0; i < *nfds; i++)
+            close(fds[i]);
+        return -1;
+    }
+    return 1;
+}
+
+static int refused(const struct keep_reply *r, struct err *err)
+{
+    return r->code ? err_set(err, (enum err_code)r->code, "%s", r->message) : 0;
+}
+
+int keep_call(struct keep *k, struct keep_request *r, struct keep_reply *reply, int *fds,
+              size_t *nfds, keep_on_event *on_event, void *arg, struct err *err)
+{
+    size_t room = nfds ? *nfds : 0;
+    int sent = keep_send(k, r, err);
+
+    if (sent && err->code != ERR_GONE)
+        return -1; /* if it has ended, its last word may be waiting */
+    for (;;) {
+        struct pollfd p = { .fd = k->fd, .events = POLLIN };
+        size_t got = room;
+        int more;
+
+        if (poll(&p, 1, -1) < 0 && errno != EINTR)
+            return err_sys(err, "wait for the keeper");
+        more = keep_next(k, reply, fds, &got, err);
+        if (more < 0)
+            return -1;
+        if (!more)
+            continue;
+        if (reply->kind == KEEP_REPLY && (reply->serial == k->serial || !reply->serial)) {
+            if (nfds)
+                *nfds = got;
+            return refused(reply, err);
+        }
+        for (size_t i = 0; i < got; i++)
+            close(fds[i]);
+        if (on_event)
+            on_event(reply, arg);
+    }
+}

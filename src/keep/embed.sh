@@ -1,0 +1,13 @@
+#!/bin/sh
+# embed.sh PROGRAM OUTPUT - writes an assembler file that holds the bytes of a program.
+set -eu
+cat >"$2" <<END
+    .section .rodata
+    .global guest_blob, guest_blob_end
+    .balign 4096
+guest_blob:
+    .incbin "$(realpath "$1")"
+guest_blob_end:
+    .byte 0
+    .section .note.GNU-stack, "", %progbits
+END

@@ -1,0 +1,53 @@
+/* keep.h - the keeper as the rest of the program sees it: running one, and talking to one.
+ *
+ * keep_run() is `cove keep`: single-threaded, the only privileged process. It builds and ends
+ * sandboxes and does nothing else. keep_private() starts one for the caller alone, which ends with
+ * the caller and leaves nothing. */
+#ifndef KEEP_KEEP_H
+#define KEEP_KEEP_H
+
+#include <sys/types.h>
+
+#include "base/setting.h"
+#include "keep/record.h"
+
+struct keep_options {
+    const char *data_dir;
+    const char *run_dir;                   /* shared: socket, lock and records are here */
+    const char *const *allow_mounts;       /* prefixes of host paths; ends with NULL; NULL: none */
+    uid_t client_uid;                      /* besides root */
+    bool rootless;                         /* no privilege: own ids only */
+    int socket;                            /* private: the only client; -1: listen in run_dir */
+    enum keep_network likely;              /* private: make this kind of network at once */
+    void (*progress)(const char *message); /* private: something takes long; may be NULL */
+};
+
+extern const struct setting keep_settings[];
+
+#define KEEP_DATA_DIR "/var/lib/cove"
+#define KEEP_RUN_DIR  "/run/cove"
+
+int keep_run(const struct keep_options *o, struct err *err); /* until SIGTERM, or its client left */
+
+/* ---- talking to one ---- */
+
+struct keep {
+    int fd;
+    pid_t pid; /* of a private keeper; 0: not ours */
+    uint64_t serial;
+};
+
+int keep_connect(struct keep *k, const char *run_dir, struct err *err); /* ERR_NOT_FOUND: none */
+int keep_private(struct keep *k, const struct keep_options *o, struct err *err); /* forks */
+void keep_close(struct keep *k); /* waits for a private keeper to have cleaned up */
+
+/* Sends and waits for the answer; events that come meanwhile go to on_event (may be NULL).
+ * A refusal of the keeper is -1 with its err. Blocks. */
+typedef void keep_on_event(const struct keep_reply *event, void *arg);
+int keep_call(struct keep *k, struct keep_request *r, struct keep_reply *reply, int *fds,
+              size_t *nfds, keep_on_event *on_event, void *arg, struct err *err);
+/* One record if there is one: 1, 0 when there is none now, -1 with err (ERR_GONE: it has ended). */
+int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, struct err *err);
+int keep_send(struct keep *k, struct keep_request *r, struct err *err); /* fills magic, serial */
+
+#endif

@@ -1,0 +1,446 @@
+/* keeper.c - the keeper's start, its loop, its clients, its end.
+ *
+ * Order of the start: what other processes share (volume, template host) is made in the host's
+ * mount namespace; then a mount namespace of our own, and everything is opened anew in it, because
+ * descriptors from before belong to the old one and cannot be cloned into a sandbox. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/fdpass.h"
+#include "keep/guest_blob.h"
+#include "keep/keeper.h"
+
+enum { TICK_MS = 500 };
+
+static struct {
+    int64_t stock, boxes;
+} limits = { 4, 10000 };
+
+const struct setting keep_settings[] = {
+    { "keep.stock", &limits.stock, 0, 256, "network namespaces held ready" },
+    { "keep.boxes", &limits.boxes, 1, 40000, "sandboxes at the same time" },
+    { 0 },
+};
+
+/* ---- answers ---- */
+
+/* A client that does not read its answers loses them: nobody may make the keeper wait. */
+void keeper_send(struct client *c, struct keep_reply *r, const int *fds, size_t nfds)
+{
+    r->magic = KEEP_MAGIC;
+    r->version = KEEP_VERSION;
+    if (fdpass_send(c->source.fd, r, sizeof(*r), fds, nfds, MSG_DONTWAIT) < 0 && errno != EPIPE)
+        log_warn("a client does not take its answer", KV("error", strerrordesc_np(errno)));
+}
+
+void keeper_reply(const struct pending *p, const char *id, const struct err *err,
+                  const struct keep_state *state)
+{
+    struct keep_reply r = { .kind = KEEP_REPLY, .verb = p->verb, .serial = p->serial };
+
+    if (!p->client)
+        return;
+    snprintf(r.id, sizeof(r.id), "%s", id);
+    if (err) {
+        r.code = err->code;
+        snprintf(r.message, sizeof(r.message), "%s", err->msg);
+    } else if (state)
+        r.u.state = *state;
+    keeper_send(p->client, &r, NULL, 0);
+}
+
+void keeper_event_limit(struct box *b, enum limit_id limit, uint64_t value, uint64_t use)
+{
+    struct keep_reply r = { .kind = KEEP_LIMIT_MET,
+                            .u.limit = { .limit = limit, .value = value, .use = use } };
+    char is[32], was[32];
+
+    limits_format(limit, value, is, sizeof(is));
+    limits_format(limit, use, was, sizeof(was));
+    log_info("limit met", KV("sandbox", b->id), KV("limit", limit_rows[limit].name), KV("value", is),
+             KV("use", was));
+    memcpy(r.id, b->id, sizeof(r.id));
+    if (b->owner)
+        keeper_send(b->owner, &r, NULL, 0);
+}
+
+void keeper_event_ended(struct box *b, int status, const struct keep_state *last)
+{
+    struct keep_reply r = { .kind = KEEP_ENDED, .reason = b->reason, .status = (uint32_t)status };
+
+    log_info("ended", KV("sandbox", b->id), KV("reason", keep_reason_names[b->reason]));
+    memcpy(r.id, b->id, sizeof(r.id));
+    r.u.state = *last;
+    if (b->owner)
+        keeper_send(b->owner, &r, NULL, 0);
+}
+
+/* ---- clients ---- */
+
+static void forget_client(struct client *c)
+{
+    struct keeper *k = c->keeper;
+    struct box *b;
+
+    list_each(b, &k->boxes, all) {
+        if (b->create.client == c)
+            b->create.client = NULL;
+        if (b->end.client == c)
+            b->end.client = NULL;
+        if (b->owner == c)
+            b->owner = NULL;
+    }
+    jobs_forget(k, c);
+    loop_remove(&k->loop, &c->source);
+    close(c->source.fd);
+    list_remove(&c->all);
+}
+
+static void client_left(struct client *c)
+{
+    struct keeper *k = c->keeper;
+    struct list *at, *next;
+
+    /* ending one may free it, and only it */
+    for (at = k->boxes.next; at != &k->boxes; at = next) {
+        struct box *b = CONTAINER_OF(at, struct box, all);
+
+        next = at->next;
+        if (b->owner == c && (b->spec.flags & KEEP_TIED || k->o.socket >= 0))
+            box_end(b, ENDED_LEFT);
+    }
+    forget_client(c);
+    free(c);
+    if (k->o.socket >= 0)
+        k->stopping = true;
+}
+
+/* A child that held the other end of a connection would hide our death from whoever waits there. */
+void keeper_forked(struct keeper *k)
+{
+    const struct client *c;
+
+    list_each(c, &k->clients, all)
+        close(c->source.fd);
+    if (k->o.socket >= 0 && list_empty(&k->clients))
+        close(k->o.socket);
+    if (k->listener.fd >= 0)
+        close(k->listener.fd);
+    if (k->net_ready.fd >= 0)
+        close(k->net_ready.fd);
+    close(k->loop.epoll);
+}
+
+static void on_client(struct source *s)
+{
+    struct client *c = CONTAINER_OF(s, struct client, source);
+    struct keep_request r;
+    struct err err = { 0 };
+    size_t nfds = 0;
+    ssize_t n = fdpass_recv(s->fd, &r, sizeof(r), NULL, &nfds, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        client_left(c);
+        return;
+    }
+    if (!record_check(&r, (size_t)n, &err))
+        verbs_dispatch(c, &r);
+    else {
+        struct pending p = { c, (size_t)n >= offsetof(struct keep_request, id) ? r.serial : 0, 0 };
+
+        keeper_reply(&p, "", &err, NULL);
+    }
+}
+
+static int add_client(struct keeper *k, int fd, struct err *err)
+{
+    struct client *c = xcalloc(1, sizeof(*c));
+
+    *c = (struct client){ .source = { fd, on_client }, .keeper = k };
+    list_push(&k->clients, &c->all);
+    return loop_add(&k->loop, &c->source, EPOLLIN, err);
+}
+
+static void on_connection(struct source *s)
+{
+    struct keeper *k = CONTAINER_OF(s, struct keeper, listener);
+    int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct ucred peer;
+    socklen_t n = sizeof(peer);
+    struct err err;
+
+    if (fd < 0)
+        return;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) ||
+        (peer.uid != 0 && peer.uid != geteuid() && peer.uid != k->o.client_uid)) {
+        log_warn("a stranger was turned away", KVI("uid", peer.uid), KVI("pid", peer.pid));
+        close(fd);
+        return;
+    }
+    if (add_client(k, fd, &err))
+        close(fd);
+}
+
+static void on_signal(struct source *s)
+{
+    struct keeper *k = CONTAINER_OF(s, struct keeper, signals);
+    struct signalfd_siginfo info;
+
+    if (read(s->fd, &info, sizeof(info)) == sizeof(info) && info.ssi_signo != SIGCHLD)
+        k->stopping = true;
+}
+
+/* ---- starting ---- */
+
+static int make_dirs(const char *path, mode_t mode, struct err *err)
+{
+    AUTO(freep) char *copy = xstrdup(path);
+
+    for (char *p = copy + 1; (p = strchr(p, '/')); *p++ = '/') {
+        *p = 0;
+        if (mkdir(copy, 0755) && errno != EEXIST)
+            return err_sys(err, "make %s", copy);
+    }
+    if (mkdir(copy, mode) && errno != EEXIST)
+        return err_sys(err, "make %s", copy);
+    return 0;
+}
+
+/* What survives us, in the host's own mount namespace. Slow the first time on a machine. */
+static int prepare_machine(struct keeper *k, struct err *err)
+{
+    AUTO(volume_closep) struct volume *v = NULL;
+    char dir[sizeof(KEEP_RUN_DIR "/ids")];
+
+    if (make_dirs(k->o.data_dir, 0700, err))
+        return -1;
+    snprintf(dir, sizeof(dir), "%s/ids", KEEP_RUN_DIR);
+    if (!k->o.rootless && (make_dirs(KEEP_RUN_DIR, 0755, err) || ids_open(&k->ids, dir, err)))
+        return -1;
+    return volume_open(k->o.data_dir, &v, err);
+}
+
+/* A tiny tmpfs of our own holds the mount point that every sandbox starts with, and a private
+ * keeper's sockets, which so vanish with it. */
+static int own_mounts(struct keeper *k, struct err *err)
+{
+    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL))
+        return err_sys(err, "make a mount namespace");
+    if (mount("cove", KEEP_RUN_DIR, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=1m,mode=755"))
+        return err_sys(err, "mount a tmpfs on %s", KEEP_RUN_DIR);
+    snprintf(k->stage, sizeof(k->stage), "%s/l", KEEP_RUN_DIR);
+    if (mkdir(k->stage, 0755) || mkdir(KEEP_RUN_DIR "/s", 0700))
+        return err_sys(err, "make %s", k->stage);
+    if (k->sockets < 0)
+        k->sockets = open(KEEP_RUN_DIR "/s", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return k->sockets < 0 ? err_sys(err, "open %s/s", KEEP_RUN_DIR) : 0;
+}
+
+static int rootless_mounts(struct keeper *k, struct err *err)
+{
+    const char *run = getenv("XDG_RUNTIME_DIR");
+    char dir[sizeof(k->stage)];
+
+    snprintf(dir, sizeof(dir), "%.40s/cove-XXXXXX", run && strlen(run) < 40 ? run : "/tmp");
+    if (!mkdtemp(dir))
+        return err_sys(err, "make %s", dir);
+    memcpy(k->stage, dir, sizeof(dir));
+    k->sockets = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return k->sockets < 0 ? err_sys(err, "open %s", dir) : 0;
+}
+
+static int open_run_dir(struct keeper *k, struct err *err)
+{
+    AUTO(closep) int dir = -1;
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    int fd;
+
+    if (make_dirs(k->o.run_dir, 0755, err))
+        return -1;
+    dir = open(k->o.run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return err_sys(err, "open %s", k->o.run_dir);
+    k->lock = openat(dir, "keep.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (k->lock < 0 || flock(k->lock, LOCK_EX | LOCK_NB))
+        return err_set(err, ERR_CONFLICT, "another keeper runs in %s", k->o.run_dir);
+    if ((mkdirat(dir, "boxes", 0700) || mkdirat(dir, "sockets", 0711)) && errno != EEXIST)
+        return err_sys(err, "make %s/boxes", k->o.run_dir);
+    k->records = openat(dir, "boxes", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    k->sockets = openat(dir, "sockets", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (k->records < 0 || k->sockets < 0)
+        return err_sys(err, "open %s/boxes", k->o.run_dir);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "/proc/self/fd/%d/keep.sock", dir);
+    unlinkat(dir, "keep.sock", 0); /* ours by the lock */
+    if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || listen(fd, 16) ||
+        fchownat(dir, "keep.sock", k->o.client_uid, (gid_t)-1, 0))
+        return err_sys(err, "listen on %s/keep.sock", k->o.run_dir);
+    k->listener = (struct source){ fd, on_connection };
+    return loop_add(&k->loop, &k->listener, EPOLLIN, err);
+}
+
+static int watch_signals(struct keeper *k, struct err *err)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    k->signals = (struct source){ signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), on_signal };
+    return k->signals.fd < 0 ? err_sys(err, "signalfd") : loop_add(&k->loop, &k->signals, EPOLLIN, err);
+}
+
+static void init(struct keeper *k, const struct keep_options *o)
+{
+    *k = (struct keeper){ .o = *o, .lock = -1, .guest = -1, .dev = -1, .sockets = -1, .records = -1 };
+    k->listener.fd = k->signals.fd = k->net_ready.fd = k->reaper.sock = k->ids.dir = -1;
+    list_init(&k->clients);
+    list_init(&k->boxes);
+    list_init(&k->jobs);
+    list_init(&k->asked);
+    list_init(&k->waiting);
+    for (enum keep_network n = 0; n < KEEP_NETWORKS; n++)
+        list_init(&k->stock[n]);
+    k->wanted[KEEP_NET_NONE] = o->socket < 0 ? (size_t)limits.stock : 0;
+}
+
+static int start(struct keeper *k, struct err *err)
+{
+    struct err ignored;
+
+    if (loop_open(&k->loop, err) || watch_signals(k, err) || prepare_machine(k, err) ||
+        slots_start(k, err))
+        return -1;
+    /* in the background from here on, while we do the rest */
+    if (k->o.socket >= 0 && !k->o.rootless) {
+        k->wanted[k->o.likely] = 1;
+        slots_want(k, k->o.likely, &ignored);
+        k->wanted[k->o.likely] = 0;
+    }
+    if (k->o.socket < 0 && open_run_dir(k, err))
+        return -1;
+    if ((k->o.rootless ? rootless_mounts(k, err) : own_mounts(k, err)) ||
+        volume_open(k->o.data_dir, &k->volume, err) || cgroups_open(&k->cgroups, err) ||
+        source_start(k, err) || reaper_start(k, err))
+        return -1;
+    k->guest = jail_guest_memfd(guest_blob, (size_t)(guest_blob_end - guest_blob), err);
+    if (k->guest < 0)
+        return -1;
+    if (!k->o.rootless && (k->dev = jail_make_dev(err)) < 0)
+        return -1;
+    if (adopt_all(k, err))
+        return -1;
+    slots_want(k, KEEP_NET_NONE, &ignored);
+    return k->o.socket >= 0 ? add_client(k, k->o.socket, err) : 0;
+}
+
+/* ---- running ---- */
+
+static int64_t next_deadline(struct keeper *k)
+{
+    int64_t next = k->nboxes ? k->next_tick : NEVER;
+    const struct box *b;
+
+    list_each(b, &k->boxes, all)
+        next = MIN(next, b->phase == PHASE_RUNNING ? b->deadline : NEVER);
+    return next;
+}
+
+static void tick(struct keeper *k)
+{
+    int64_t now = clock_ms();
+    struct keep_state ignored;
+    struct box *b;
+
+    list_each(b, &k->boxes, all)
+        if (b->phase == PHASE_RUNNING && b->deadline <= now) {
+            keeper_event_limit(b, LIMIT_LIFETIME, b->spec.limits.lifetime_ms,
+                               b->spec.limits.lifetime_ms + (uint64_t)(now - b->deadline));
+            box_end(b, ENDED_LIFETIME);
+        }
+    if (now < k->next_tick)
+        return;
+    k->next_tick = now + TICK_MS;
+    list_each(b, &k->boxes, all)
+        if (b->phase == PHASE_RUNNING && b->owner)
+            box_measure(b, &ignored);
+}
+
+static void serve(struct keeper *k)
+{
+    struct err err;
+
+    /* a private keeper stays until its last sandbox is gone; a shared one leaves them running */
+    while (!k->loop.stop && !(k->stopping && (k->o.socket < 0 || !k->nboxes))) {
+        int64_t next = next_deadline(k), now = clock_ms();
+        int wait = next == NEVER ? -1 : (int)MIN(MAX(next - now, 0), 60000);
+
+        if (loop_turn(&k->loop, wait, &err)) {
+            log_error("keeper", KV("error", err.msg));
+            return;
+        }
+        tick(k);
+    }
+}
+
+static void finish(struct keeper *k)
+{
+    jobs_finish(k);
+    while (!list_empty(&k->clients)) {
+        struct client *c = CONTAINER_OF(k->clients.next, struct client, all);
+
+        forget_client(c);
+        free(c);
+    }
+    slots_finish(k);
+    reaper_finish(k);
+    source_finish(k);
+    volume_close(k->volume);
+    if (k->o.rootless)
+        rmdir(k->stage);
+    cgroups_close(&k->cgroups);
+    ids_close(&k->ids);
+    loop_close(&k->loop);
+}
+
+int keep_run(const struct keep_options *o, struct err *err)
+{
+    static struct keeper k;
+    int r;
+
+    init(&k, o);
+    prctl(PR_SET_NAME, "cove-keep");
+    umask(022);
+    signal(SIGPIPE, SIG_IGN);
+    r = start(&k, err);
+    if (!r) {
+        if (o->socket < 0)
+            log_info("keeping", KV("data", o->data_dir), KV("run", o->run_dir),
+                     KV("volume", volume_describe(k.volume)));
+        serve(&k);
+    }
+    finish(&k);
+    return r;
+}

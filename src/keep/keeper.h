@@ -1,0 +1,156 @@
+/* keeper.h - what the files of the keeper share. Outside src/keep include keep/keep.h. */
+#ifndef KEEP_KEEPER_H
+#define KEEP_KEEPER_H
+
+#include <sys/types.h>
+
+#include "base/list.h"
+#include "jail/cgroup.h"
+#include "jail/host.h"
+#include "jail/ids.h"
+#include "jail/jail.h"
+#include "jail/net.h"
+#include "jail/template.h"
+#include "jail/volume.h"
+#include "keep/keep.h"
+#include "keep/loop.h"
+#include "keep/record.h"
+
+enum { KEEP_NAME_ROOM = LAYER_NAME_MAX + 1 };
+
+struct client { /* one connection */
+    struct source source;
+    struct keeper *keeper;
+    struct list all;
+};
+
+struct slot { /* a network namespace made ahead, with the number it was made for */
+    struct list all;
+    struct ids_claim ids;
+    struct net_slot net;
+};
+
+struct generation { /* of template host; lives while a sandbox or the keeper uses it */
+    struct host_template host;
+    struct jail_stack root, usr;
+    size_t users;
+};
+
+enum phase { PHASE_WAITING, PHASE_BUILDING, PHASE_RUNNING, PHASE_ENDING };
+
+struct pending { /* a request that is answered later */
+    struct client *client; /* NULL: it has left, or nobody asked */
+    uint64_t serial;
+    enum keep_verb verb;
+};
+
+struct box { /* one sandbox */
+    struct list all;
+    struct list waiting; /* in keeper.waiting while PHASE_WAITING */
+    struct keeper *keeper;
+    char id[KEEP_ID];
+    char name[KEEP_NAME_ROOM]; /* of its cgroups and its layer */
+    enum phase phase;
+    bool frozen;
+    struct keep_create spec; /* as asked, limits filled */
+    struct client *owner;    /* hears of events; NULL: nobody */
+    struct pending create, end;
+    struct slot *slot;
+    struct generation *generation; /* template host, or */
+    struct template template;      /* another one (root >= 0) */
+    uint32_t family;
+    int layer; /* -1: not made yet; holds the lock that says it is in use */
+    bool cgroup_made, socket_made;
+    struct jail jail;
+    struct source ended, report, memory;
+    int64_t deadline;
+    uint64_t oom_kills, pids_refused;
+    bool disk_met;
+    enum keep_reason reason;
+};
+
+struct reaper {
+    pid_t pid;
+    int sock;
+};
+
+struct keeper {
+    struct keep_options o;
+    struct loop loop;
+    struct source listener, signals;
+    int lock;
+    struct list clients, boxes, jobs;
+    size_t nboxes;
+    struct cgroups cgroups;
+    struct ids ids;
+    struct volume *volume;
+    struct netmaker net;
+    struct source net_ready;
+    struct list stock[KEEP_NETWORKS], asked; /* of struct slot */
+    size_t wanted[KEEP_NETWORKS];            /* how many to hold ready */
+    struct list waiting;                     /* boxes without a slot, the oldest first */
+    struct reaper reaper;
+    struct generation *generation; /* the newest */
+    int64_t generation_checked;
+    bool generation_building;
+    int guest, dev, sockets, records;
+    char stage[64];
+    int64_t next_tick;
+    bool stopping;
+};
+
+/* box.c */
+struct box *box_find(struct keeper *k, const char *id);
+int box_create(struct keeper *k, struct client *c, const struct keep_request *r, struct err *err);
+void box_continue(struct box *b); /* it has its slot now */
+void box_end(struct box *b, enum keep_reason reason);
+void box_state(const struct box *b, struct keep_state *out);
+void box_measure(struct box *b, struct keep_state *out); /* and tells of limits met since the last */
+int box_watch(struct box *b, struct err *err);
+struct box *box_new(struct keeper *k, const char *id);
+void box_free(struct box *b); /* gives everything back; also half-made ones */
+
+/* source.c: what a sandbox is built on */
+int source_open(struct box *b, struct err *err); /* finds its template */
+void source_close(struct box *b);
+int source_start(struct keeper *k, struct err *err);
+void source_refresh(struct keeper *k); /* looks whether the machine has changed under us */
+void source_finish(struct keeper *k);
+
+/* slots.c */
+int slots_start(struct keeper *k, struct err *err);
+struct slot *slots_take(struct keeper *k, enum keep_network network); /* NULL: wait */
+void slots_want(struct keeper *k, enum keep_network network, struct err *err);
+void slots_put(struct keeper *k, struct slot *s);
+void slots_finish(struct keeper *k);
+
+/* reaper.c */
+int reaper_start(struct keeper *k, struct err *err);
+void reaper_delete(struct keeper *k, const char *layer);
+void reaper_finish(struct keeper *k); /* waits until all that was asked is deleted */
+
+/* jobs.c: what takes long, in a child */
+typedef int job_work(void *arg, struct err *err);
+typedef void job_done(struct keeper *k, void *arg, const struct err *err); /* err NULL: it worked */
+int job_start(struct keeper *k, job_work *work, job_done *done, void *arg,
+              struct pending *reply, struct err *err); /* reply: whom it will answer, or NULL */
+void jobs_finish(struct keeper *k);
+void jobs_forget(struct keeper *k, const struct client *c); /* it has left: nobody to answer */
+
+/* verbs.c */
+void verbs_dispatch(struct client *c, const struct keep_request *r);
+
+/* adopt.c */
+int adopt_all(struct keeper *k, struct err *err);
+int adopt_record(const struct box *b, struct err *err); /* writes its record, if we keep any */
+void adopt_forget(const struct box *b);
+
+/* keeper.c: answers and events */
+void keeper_forked(struct keeper *k); /* in a child: lets go of what would keep others waiting */
+void keeper_reply(const struct pending *p, const char *id, const struct err *err,
+                  const struct keep_state *state);
+void keeper_send(struct client *c, struct keep_reply *r, const int *fds, size_t nfds);
+void keeper_event_limit(struct box *b, enum limit_id limit, uint64_t value, uint64_t use);
+void keeper_event_ended(struct box *b, int status, const struct keep_state *last);
+
+#endif

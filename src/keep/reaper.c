@@ -1,0 +1,150 @@
+/* reaper.c - deletes layers, which may take a quarter of a second each, and makes the volume grow
+ * before it is full: a child that lives as long as the keeper, and finishes its work after it.
+ *
+ * It also looks once for what keepers that were killed left behind: layers and cgroups of private
+ * sandboxes. A layer in use is locked by its keeper; one that nobody locks is nobody's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "keep/keeper.h"
+
+enum { GROW_CHECK_MS = 100, GRACE_S = 10, SWEEP_MS = 2000 };
+
+static bool layer_is_alive(const char *name, void *arg)
+{
+    struct volume *v = arg;
+    struct err err;
+    struct stat st;
+    bool alive;
+    int fd;
+
+    if (strncmp(name, "run-", 4))
+        return true; /* of sandboxes that outlive keepers: their records say who owns them */
+    fd = layer_open(v, name, &err);
+    if (fd < 0)
+        return true;
+    /* its keeper locks it right after making it: give it that moment */
+    alive = fstat(fd, &st) || st.st_ctime + GRACE_S > time(NULL) || flock(fd, LOCK_EX | LOCK_NB);
+    close(fd);
+    return alive;
+}
+
+static void sweep(const struct keeper *k)
+{
+    struct err err;
+
+    cgroups_sweep(&k->cgroups, "run-", GRACE_S);
+    if (volume_sweep(k->volume, layer_is_alive, k->volume, &err) < 0)
+        log_warn("cannot sweep the volume", KV("error", err.msg));
+}
+
+static void delete_one(const struct keeper *k, const char *name)
+{
+    struct err err;
+
+    if (layer_delete(k->volume, name, &err))
+        log_error("cannot delete a layer", KV("layer", name), KV("error", err.msg));
+}
+
+static void grow(const struct keeper *k)
+{
+    static int64_t quiet_until;
+    struct err err;
+    int r;
+
+    if (clock_ms() < quiet_until)
+        return;
+    r = volume_grow_if_low(k->volume, &err);
+    if (r < 0) {
+        log_warn("the volume is nearly full and cannot grow", KV("error", err.msg));
+        quiet_until = clock_ms() + 60000;
+    }
+}
+
+static _Noreturn void run(const struct keeper *k, int sock)
+{
+    struct pollfd p = { .fd = sock, .events = POLLIN };
+    char name[KEEP_NAME_ROOM];
+    int64_t next_sweep = clock_ms() + (k->o.socket < 0 ? 0 : SWEEP_MS);
+
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    prctl(PR_SET_NAME, "cove-reaper");
+    for (;;) {
+        ssize_t n;
+
+        if (poll(&p, 1, GROW_CHECK_MS) == 0) {
+            grow(k);
+            if (clock_ms() >= next_sweep) {
+                sweep(k);
+                next_sweep = clock_ms() + 60000;
+            }
+            continue;
+        }
+        n = recv(sock, name, sizeof(name) - 1, 0);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            _exit(0); /* the keeper has closed it or is dead; all that was sent has been done */
+        if (n < 0)
+            continue;
+        name[n] = 0;
+        delete_one(k, name);
+    }
+}
+
+int reaper_start(struct keeper *k, struct err *err)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+        return err_sys(err, "socketpair");
+    k->reaper.pid = fork();
+    if (!k->reaper.pid) {
+        close(pair[0]);
+        keeper_forked(k);
+        run(k, pair[1]);
+    }
+    close(pair[1]);
+    k->reaper.sock = pair[0];
+    if (k->reaper.pid < 0) {
+        close(k->reaper.sock);
+        k->reaper.sock = -1;
+        return err_sys(err, "start the reaper");
+    }
+    return 0;
+}
+
+/* A full queue makes us wait: then so many layers are being deleted that no new one should come. */
+void reaper_delete(struct keeper *k, const char *layer)
+{
+    struct err err;
+
+    if (k->reaper.sock >= 0 && send(k->reaper.sock, layer, strlen(layer), MSG_NOSIGNAL) > 0)
+        return;
+    if (k->reaper.sock >= 0) { /* it has died */
+        close(k->reaper.sock);
+        waitpid(k->reaper.pid, NULL, 0);
+    }
+    if (reaper_start(k, &err) || send(k->reaper.sock, layer, strlen(layer), MSG_NOSIGNAL) < 0)
+        delete_one(k, layer);
+}
+
+void reaper_finish(struct keeper *k)
+{
+    if (k->reaper.sock < 0)
+        return;
+    close(k->reaper.sock);
+    k->reaper.sock = -1;
+    waitpid(k->reaper.pid, NULL, 0);
+}

@@ -1,0 +1,202 @@
+/* slots.c - network namespaces made ahead. Each belongs to a number (ids.h), because address and
+ * port follow from it. */
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "keep/keeper.h"
+
+static const enum net_mode modes[KEEP_NETWORKS] = { [KEEP_NET_NONE] = NET_NONE,
+                                                    [KEEP_NET_OPEN] = NET_OPEN };
+
+static enum keep_network network_of(enum net_mode mode)
+{
+    return mode == NET_OPEN ? KEEP_NET_OPEN : KEEP_NET_NONE;
+}
+
+static struct slot *asked_for(struct keeper *k, uint32_t number)
+{
+    struct slot *s;
+
+    list_each(s, &k->asked, all)
+        if (s->ids.number == number)
+            return s;
+    return NULL;
+}
+
+/* The oldest sandbox that waits for this kind gets it, otherwise the stock. */
+static void deliver(struct keeper *k, struct slot *s)
+{
+    enum keep_network network = network_of(s->net.mode);
+    struct box *b;
+
+    list_remove(&s->all);
+    list_each(b, &k->waiting, waiting)
+        if (b->spec.network == network) {
+            list_remove(&b->waiting);
+            b->slot = s;
+            box_continue(b);
+            return;
+        }
+    list_push(&k->stock[network], &s->all);
+}
+
+static void fail_one(struct keeper *k, struct slot *s, const struct err *err)
+{
+    enum keep_network network = s ? network_of(s->net.mode) : KEEP_NET_NONE;
+    struct box *b;
+
+    if (s) {
+        list_remove(&s->all);
+        ids_put(&k->ids, &s->ids);
+        free(s);
+    }
+    log_warn("cannot make a network namespace", KV("error", err->msg));
+    list_each(b, &k->waiting, waiting)
+        if (b->spec.network == network) {
+            list_remove(&b->waiting);
+            keeper_reply(&b->create, b->id, err, NULL);
+            box_free(b);
+            return;
+        }
+}
+
+static void take_ready(struct source *source)
+{
+    struct keeper *k = CONTAINER_OF(source, struct keeper, net_ready);
+    struct net_slot got;
+    struct err err = { 0 };
+    int r;
+
+    while ((r = netmaker_take(&k->net, &got, &err)) != 1) {
+        struct slot *s = r < 0 && err.code == ERR_GONE ? NULL : asked_for(k, got.index);
+
+        if (!r && s) {
+            s->net = got;
+            deliver(k, s);
+            continue;
+        }
+        if (!r) {
+            net_slot_release(&got);
+            continue;
+        }
+        fail_one(k, s, &err);
+        if (err.code == ERR_GONE) { /* every sandbox needs it: end, and be started again */
+            loop_remove(&k->loop, source);
+            k->loop.stop = true;
+            return;
+        }
+    }
+}
+
+int slots_start(struct keeper *k, struct err *err)
+{
+    if (k->o.rootless)
+        return 0; /* without privilege each sandbox makes its own */
+    if (netmaker_start(&k->net, NULL, err))
+        return -1;
+    k->net_ready = (struct source){ k->net.fd, take_ready };
+    return loop_add(&k->loop, &k->net_ready, EPOLLIN, err);
+}
+
+static int ask(struct keeper *k, enum keep_network network, struct err *err)
+{
+    struct slot *s = xcalloc(1, sizeof(*s));
+
+    s->net = (struct net_slot){ .ns = -1, .mode = modes[network] };
+    list_init(&s->all);
+    if (ids_take(&k->ids, &s->ids, err)) {
+        free(s);
+        return -1;
+    }
+    if (netmaker_ask(&k->net, modes[network], s->ids.number, err)) {
+        ids_put(&k->ids, &s->ids);
+        free(s);
+        return -1;
+    }
+    list_push(&k->asked, &s->all);
+    return 0;
+}
+
+static size_t count(const struct list *l)
+{
+    size_t n = 0;
+
+    for (const struct list *at = l->next; at != l; at = at->next)
+        n++;
+    return n;
+}
+
+static size_t count_asked(struct keeper *k, enum keep_network network)
+{
+    const struct slot *s;
+    size_t n = 0;
+
+    list_each(s, &k->asked, all)
+        n += network_of(s->net.mode) == network;
+    return n;
+}
+
+static size_t count_waiting(struct keeper *k, enum keep_network network)
+{
+    const struct box *b;
+    size_t n = 0;
+
+    list_each(b, &k->waiting, waiting)
+        n += b->spec.network == network;
+    return n;
+}
+
+/* As many as wait, and the stock. */
+void slots_want(struct keeper *k, enum keep_network network, struct err *err)
+{
+    size_t have = count(&k->stock[network]) + count_asked(k, network);
+    size_t want = k->wanted[network] + count_waiting(k, network);
+
+    for (; have < want; have++)
+        if (ask(k, network, err)) {
+            if (err->code != ERR_LIMIT)
+                log_warn("cannot ask for a network namespace", KV("error", err->msg));
+            return;
+        }
+}
+
+struct slot *slots_take(struct keeper *k, enum keep_network network)
+{
+    struct slot *s;
+
+    if (list_empty(&k->stock[network]))
+        return NULL;
+    s = CONTAINER_OF(k->stock[network].next, struct slot, all);
+    list_remove(&s->all);
+    return s;
+}
+
+void slots_put(struct keeper *k, struct slot *s)
+{
+    if (!s)
+        return;
+    list_remove(&s->all);
+    net_slot_release(&s->net);
+    ids_put(&k->ids, &s->ids);
+    free(s);
+}
+
+void slots_finish(struct keeper *k)
+{
+    if (k->o.rootless)
+        return;
+    loop_remove(&k->loop, &k->net_ready);
+    for (enum keep_network n = 0; n < KEEP_NETWORKS; n++)
+        while (!list_empty(&k->stock[n]))
+            slots_put(k, CONTAINER_OF(k->stock[n].next, struct slot, all));
+    while (!list_empty(&k->asked)) {
+        struct slot *s = CONTAINER_OF(k->asked.next, struct slot, all);
+
+        list_remove(&s->all);
+        ids_put(&k->ids, &s->ids);
+        free(s);
+    }
+    netmaker_stop(&k->net);
+}

@@ -1,0 +1,157 @@
+/* source.c - what sandboxes are built on: generations of template host, and other templates.
+ *
+ * The newest generation is held ready. When the machine changes (a package was installed), a child
+ * builds the next one while sandboxes go on being made from the last; an old generation goes with
+ * its last sandbox. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "keep/box_parts.h"
+#include "keep/keeper.h"
+
+enum { CHECK_MS = 1000 };
+
+/* The name server of every sandbox is the gateway of the sandbox network, so the file that names it
+ * can be in the shared layer. */
+static const struct host_options *options(void)
+{
+    static char resolver[INET_ADDRSTRLEN];
+    static struct host_options o;
+    struct net_plan plan;
+    struct err err;
+
+    if (!o.resolver && !net_plan_init(&plan, &(struct net_options){ 0 }, &err))
+        o.resolver = inet_ntop(AF_INET, &plan.gateway.v4, resolver, sizeof(resolver));
+    return &o;
+}
+
+static char *host_dir(const struct keeper *k)
+{
+    char *dir = NULL;
+
+    if (asprintf(&dir, "%s/host", k->o.data_dir) < 0)
+        abort();
+    return dir;
+}
+
+static void put(struct generation *g)
+{
+    if (!g || --g->users)
+        return;
+    for (size_t i = 0; i < g->root.n; i++)
+        close(g->root.lowers[i].fd);
+    for (size_t i = 0; i < g->usr.n; i++)
+        close(g->usr.lowers[i].fd);
+    host_close(&g->host);
+    free(g);
+}
+
+static int add_lower(struct jail_stack *s, const char *path, struct err *err)
+{
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return err_sys(err, "open %s", path);
+    s->lowers[s->n++] = (struct jail_lower){ fd, path };
+    return 0;
+}
+
+/* Opens what is there; the caller has seen to it that it is. */
+static int open_newest(struct keeper *k, struct err *err)
+{
+    AUTO(freep) char *dir = host_dir(k);
+    struct generation *g = xcalloc(1, sizeof(*g));
+
+    g->users = 1;
+    if (host_open(dir, options(), &g->host, err)) {
+        free(g);
+        return -1;
+    }
+    if (add_lower(&g->root, g->host.base, err) || add_lower(&g->usr, g->host.usrfix, err) ||
+        add_lower(&g->usr, "/usr", err)) {
+        put(g);
+        return -1;
+    }
+    put(k->generation);
+    k->generation = g;
+    return 0;
+}
+
+int source_start(struct keeper *k, struct err *err)
+{
+    k->generation_checked = clock_ms();
+    return open_newest(k, err);
+}
+
+static int build_next(void *arg, struct err *err)
+{
+    struct keeper *k = arg;
+    AUTO(freep) char *dir = host_dir(k);
+    struct host_template t = { 0 };
+
+    if (host_open(dir, options(), &t, err))
+        return -1;
+    host_sweep(dir, t.fingerprint); /* the keeper's shared locks keep what is in use */
+    host_close(&t);
+    return 0;
+}
+
+static void next_is_built(struct keeper *k, void *arg, const struct err *err)
+{
+    struct err e = { 0 };
+
+    (void)arg;
+    k->generation_building = false;
+    if (err || open_newest(k, &e))
+        log_warn("template host keeps its last generation", KV("error", err ? err->msg : e.msg));
+}
+
+void source_refresh(struct keeper *k)
+{
+    char now[HOST_FINGERPRINT];
+    struct err err;
+
+    if (k->generation_building || clock_ms() < k->generation_checked + CHECK_MS)
+        return;
+    k->generation_checked = clock_ms();
+    if (host_fingerprint(options(), now, &err) || !strcmp(now, k->generation->host.fingerprint))
+        return;
+    k->generation_building = !job_start(k, build_next, next_is_built, k, NULL, &err);
+}
+
+void source_finish(struct keeper *k)
+{
+    put(k->generation);
+    k->generation = NULL;
+}
+
+int source_open(struct box *b, struct err *err)
+{
+    struct keeper *k = b->keeper;
+    const char *name = b->spec.template;
+
+    if (*name == '/' && !box_path_allowed(b, name))
+        return err_set(err, ERR_DENIED, "template %s: not below a directory that --allow-mount names",
+                       name);
+    if (template_open(k->o.data_dir, name, &b->template, err))
+        return err_in(err, "template");
+    if (b->template.kind != TEMPLATE_HOST)
+        return 0;
+    source_refresh(k);
+    b->generation = k->generation;
+    b->generation->users++;
+    return 0;
+}
+
+void source_close(struct box *b)
+{
+    template_close(&b->template);
+    put(b->generation);
+    b->generation = NULL;
+}

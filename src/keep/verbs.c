@@ -1,0 +1,240 @@
+/* verbs.c - one function per verb. A verb answers at once, or remembers whom to answer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "keep/box_parts.h"
+#include "keep/keeper.h"
+
+struct verb_call {
+    struct client *client;
+    struct keeper *keeper;
+    const struct keep_request *r;
+    struct box *box; /* NULL for verbs that need none */
+};
+
+/* 0: the reply has been sent or will be; 1: send a plain one; -1: refused with err. */
+typedef int verb_fn(struct verb_call *v, struct err *err);
+
+static int do_create(struct verb_call *v, struct err *err)
+{
+    return box_create(v->keeper, v->client, v->r, err);
+}
+
+static int set_frozen(struct verb_call *v, bool frozen, struct err *err)
+{
+    if (cgroup_freeze(&v->keeper->cgroups, v->box->name, frozen, err)) {
+        struct err ignored;
+
+        if (frozen)
+            cgroup_freeze(&v->keeper->cgroups, v->box->name, false, &ignored);
+        return -1;
+    }
+    v->box->frozen = frozen;
+    return 1;
+}
+
+static int do_freeze(struct verb_call *v, struct err *err) { return set_frozen(v, true, err); }
+static int do_thaw(struct verb_call *v, struct err *err) { return set_frozen(v, false, err); }
+
+static int do_kill(struct verb_call *v, struct err *err)
+{
+    if (v->box->end.client)
+        return err_set(err, ERR_CONFLICT, "sandbox %s is being ended", v->box->id);
+    v->box->end = (struct pending){ v->client, v->r->serial, KEEP_KILL };
+    box_end(v->box, ENDED_BY_REQUEST);
+    return 0;
+}
+
+/* ---- snapshots ---- */
+
+struct snapshot {
+    struct keeper *keeper;
+    struct pending reply;
+    char id[KEEP_ID], name[KEEP_NAME_ROOM], target[KEEP_NAME_ROOM];
+    uint32_t family;
+    uint64_t quota;
+    int layer;
+    bool was_frozen;
+};
+
+/* In a child. What is dirty is written before the freeze: then only a millisecond of it is left. */
+static int take_snapshot(void *arg, struct err *err)
+{
+    const struct snapshot *s = arg;
+    struct keeper *k = s->keeper;
+    struct err ignored;
+    int fd = -1;
+
+    if (volume_sync(k->volume, err))
+        return -1;
+    if (s->was_frozen || !cgroup_freeze(&k->cgroups, s->name, true, err))
+        fd = layer_snapshot(k->volume, s->target, s->layer, s->family, s->quota, true, err);
+    if (!s->was_frozen)
+        cgroup_freeze(&k->cgroups, s->name, false, &ignored);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static void snapshot_taken(struct keeper *k, void *arg, const struct err *err)
+{
+    struct snapshot *s = arg;
+    struct err ignored;
+
+    /* the child may have died between the two */
+    if (err && !s->was_frozen && box_find(k, s->id))
+        cgroup_freeze(&k->cgroups, s->name, false, &ignored);
+    keeper_reply(&s->reply, s->id, err, NULL);
+    free(s);
+}
+
+static int do_snapshot(struct verb_call *v, struct err *err)
+{
+    const struct box *b = v->box;
+    struct snapshot *s;
+
+    if (!volume_has_snapshots(v->keeper->volume))
+        return err_set(err, ERR_UNSUPPORTED, "no snapshots: %s", volume_describe(v->keeper->volume));
+    s = xcalloc(1, sizeof(*s));
+    *s = (struct snapshot){ .keeper = v->keeper,
+                            .reply = { v->client, v->r->serial, KEEP_SNAPSHOT },
+                            .family = b->family,
+                            .quota = b->spec.limits.disk_bytes,
+                            .layer = b->layer,
+                            .was_frozen = b->frozen };
+    memcpy(s->id, b->id, sizeof(s->id));
+    memcpy(s->name, b->name, sizeof(s->name));
+    snprintf(s->target, sizeof(s->target), "snap-%s", v->r->u.snapshot);
+    if (job_start(v->keeper, take_snapshot, snapshot_taken, s, &s->reply, err)) {
+        free(s);
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- the rest ---- */
+
+static int do_limits(struct verb_call *v, struct err *err)
+{
+    struct limits l = v->r->u.limits;
+    struct box *b = v->box;
+    struct keep_state state;
+    struct pending p = { v->client, v->r->serial, KEEP_LIMITS };
+
+    if (limits_fill(&l, &b->spec.limits, err) ||
+        cgroup_limit(&v->keeper->cgroups, b->name, &l, err))
+        return -1;
+    if (l.disk_bytes != b->spec.limits.disk_bytes &&
+        layer_quota_set(v->keeper->volume, b->family, l.disk_bytes, err)) {
+        struct err ignored;
+
+        cgroup_limit(&v->keeper->cgroups, b->name, &b->spec.limits, &ignored);
+        return -1;
+    }
+    if (v->r->u.limits.lifetime_ms)
+        b->deadline = clock_ms() + (int64_t)l.lifetime_ms;
+    b->spec.limits = l;
+    if (adopt_record(b, err))
+        return -1;
+    box_state(b, &state);
+    keeper_reply(&p, b->id, NULL, &state);
+    return 0;
+}
+
+static int do_socket(struct verb_call *v, struct err *err)
+{
+    int fds[KEEP_SOCKETS];
+    uint32_t n = 0, want = v->r->u.socket.count, port = v->r->u.socket.port;
+    int r = 0;
+
+    for (; n < want && !r; n += !r) {
+        if (!port)
+            fds[n] = box_dial_guest(v->box, err);
+        else if (!v->box->slot)
+            fds[n] = err_set(err, ERR_UNSUPPORTED, "without root a sandbox's ports cannot be reached");
+        else
+            fds[n] = net_socket(v->box->slot->net.ns, v->r->u.socket.v6 ? AF_INET6 : AF_INET,
+                                SOCK_STREAM, err);
+        r = fds[n] < 0 ? -1 : 0;
+    }
+    if (!r) {
+        struct keep_reply reply = { .kind = KEEP_REPLY, .verb = KEEP_SOCKET, .serial = v->r->serial };
+
+        memcpy(reply.id, v->box->id, sizeof(reply.id));
+        keeper_send(v->client, &reply, fds, n);
+    }
+    while (n)
+        close(fds[--n]);
+    return r;
+}
+
+static int do_stat(struct verb_call *v, struct err *err)
+{
+    struct pending p = { v->client, v->r->serial, (enum keep_verb)v->r->verb };
+    struct keep_state state;
+
+    (void)err;
+    box_measure(v->box, &state);
+    keeper_reply(&p, v->box->id, NULL, &state);
+    return 0;
+}
+
+static int do_adopt(struct verb_call *v, struct err *err)
+{
+    v->box->owner = v->client;
+    return do_stat(v, err);
+}
+
+static int compare_ids(const void *a, const void *b) { return strcmp(a, b); }
+
+/* In order of their ids, so that a long list can be read in parts. */
+static int do_list(struct verb_call *v, struct err *err)
+{
+    struct keep_reply reply = { .kind = KEEP_REPLY, .verb = KEEP_LIST, .serial = v->r->serial };
+    AUTO(freep) char(*all)[KEEP_ID] = xcalloc(v->keeper->nboxes + 1, sizeof(*all));
+    const struct box *b;
+    size_t n = 0;
+
+    (void)err;
+    list_each(b, &v->keeper->boxes, all)
+        if (strcmp(b->id, v->r->id) > 0)
+            memcpy(all[n++], b->id, KEEP_ID);
+    qsort(all, n, sizeof(*all), compare_ids);
+    reply.u.list.count = (uint32_t)MIN(n, (size_t)KEEP_LISTED);
+    memcpy(reply.u.list.ids, all, reply.u.list.count * sizeof(*all));
+    keeper_send(v->client, &reply, NULL, 0);
+    return 0;
+}
+
+static const struct verb {
+    verb_fn *fn;
+    bool needs_box;
+} verbs[KEEP_VERBS] = {
+    [KEEP_CREATE] = { do_create, false },    [KEEP_RESTORE] = { do_create, false },
+    [KEEP_FREEZE] = { do_freeze, true },     [KEEP_THAW] = { do_thaw, true },
+    [KEEP_KILL] = { do_kill, true },         [KEEP_LIMITS] = { do_limits, true },
+    [KEEP_SNAPSHOT] = { do_snapshot, true }, [KEEP_SOCKET] = { do_socket, true },
+    [KEEP_STAT] = { do_stat, true },         [KEEP_ADOPT] = { do_adopt, true },
+    [KEEP_LIST] = { do_list, false },
+};
+
+void verbs_dispatch(struct client *c, const struct keep_request *r)
+{
+    struct verb_call v = { c, c->keeper, r, box_find(c->keeper, r->id) };
+    struct pending plain = { c, r->serial, (enum keep_verb)r->verb };
+    const struct verb *verb = &verbs[r->verb];
+    struct err err = { 0 };
+    int done;
+
+    if (verb->needs_box && !v.box)
+        done = err_set(&err, ERR_NOT_FOUND, "no sandbox %s", r->id);
+    else if (verb->needs_box && v.box->phase != PHASE_RUNNING && r->verb != KEEP_KILL)
+        done = err_set(&err, ERR_CONFLICT, "sandbox %s is %s", r->id,
+                       v.box->phase == PHASE_ENDING ? "ending" : "being built");
+    else
+        done = verb->fn(&v, &err);
+    if (done)
+        keeper_reply(&plain, r->id, done < 0 ? &err : NULL, NULL);
+}
