@@ -1,4 +1,5 @@
-"""demo.py - drives one guest with the real E2B SDK and says what happened and how long it took."""
+"""demo.py - commands in sandboxes, then one guest driven by the real E2B SDK: what happened, and how
+long it took."""
 import json
 import os
 import shutil
@@ -70,12 +71,50 @@ def show(sandbox, directory):
           lambda: bytes(sandbox.files.read(f"{directory}/big", format="bytes")) == data)
 
 
+def cove_run(cove, data, *arguments):
+    """One command in a sandbox of its own; returns what --json says about it."""
+    done = subprocess.run([cove, "run", "--private", "--json", "--data-dir", data, *arguments], capture_output=True,
+                          text=True, check=False)
+    if not done.stdout:
+        sys.exit(f"demo: {done.stderr.strip()}")
+    result = json.loads(done.stdout)
+    if "error" in result:
+        sys.exit(f"demo: {result['error']}\n(try: {cove} doctor)")
+    return result
+
+
+def show_run(cove, data):
+    def out(*arguments):
+        return cove_run(cove, data, *arguments)["stdout"].strip()
+
+    timed("the first sandbox on this machine", lambda: out("--", "echo", "hello"))
+    timed("Python in a sandbox", lambda: out("--", "python3", "-c", "print(sum(range(10**6)))"))
+    timed("who and where", lambda: out("--", "sh", "-c", "id -un; hostname; ls /home | wc -l").split())
+    timed("it is root, and cannot mount", lambda: cove_run(
+        cove, data, "-u", "root", "--", "mount", "-t", "tmpfs", "none", "/mnt")["stderr"].strip())
+    for _ in range(5):
+        result = cove_run(cove, data, "--", "true")
+    print(f"           true: {result['create_us'] / 1000:.1f} ms to make the sandbox, {result['run_us'] / 1000:.1f} to run, "
+          f"{result['end_us'] / 1000:.1f} to leave nothing")
+    met = timed("64 MiB of memory, 1 GiB wanted", lambda: cove_run(
+        cove, data, "-m", "64M", "--", "python3", "-c", "bytearray(1 << 30)"))
+    print(f"           exit {met['exit_code']}; limits met: {met['limits_met'] or 'none'}; "
+          f"not enforced here: {met['not_enforced'] or 'none'}")
+
+
+def detach(data):
+    """The volume stays mounted between runs, for the next one; the demo's goes."""
+    if os.path.ismount(data / "volume"):
+        subprocess.run(["umount", data / "volume"], check=False)
+
+
 def main():
     directory = Path(tempfile.mkdtemp(prefix="cove-demo-"))
     os.environ.update(E2B_DEBUG="true", E2B_API_KEY="demo")
     started = time.monotonic()
     guest = None
     try:
+        show_run(sys.argv[2], directory / "data")
         guest, address = timed("start the guest", lambda: start_guest(sys.argv[1], directory))
         give_home(address, directory)
         os.environ["E2B_SANDBOX_URL"] = f"http://{address}"
@@ -87,6 +126,7 @@ def main():
             guest.terminate()
             print(f"the guest ended with status {guest.wait(10)}, "
                   f"{time.monotonic() - started:.1f} s in all")
+        detach(directory / "data")
         shutil.rmtree(directory, ignore_errors=True)
 
 

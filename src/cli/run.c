@@ -137,8 +137,11 @@ static int fill_request(const struct run *r, struct keep_request *q, struct err 
                                  .open_files = (uint64_t)o->files,
                                  .disk_bytes = (uint64_t)o->disk,
                                  .log_bytes = (uint64_t)o->log,
-                                 .lifetime_ms = (uint64_t)o->timeout * 1000 };
+                                 .lifetime_ms = (uint64_t)MIN(o->timeout, INT64_MAX / 1000) * 1000 };
     l = c->limits;
+    for (enum limit_id id = 0; id < LIMIT_COUNT; id++) /* in a request 0 stands for the default */
+        if (!limits_get(&l, id) && args_given(r->args, limit_rows[id].name))
+            return err_set(err, ERR_INVALID, "--%s: 0 is no limit", limit_rows[id].name);
     c->network = strcmp(o->network, "open") ? KEEP_NET_NONE : KEEP_NET_OPEN;
     c->flags = KEEP_TIED | (o->strict ? KEEP_STRICT : 0) | (o->durable ? KEEP_DURABLE : 0);
     if (o->mounts.n > KEEP_MOUNTS)
@@ -213,7 +216,8 @@ static int run_all(struct run *r, struct run_session *s, const char *data_dir, c
         return err_sys(err, "start the event loop");
     r->ended_us = clock_us();
     end_sandbox(r);
-    if (s->failed && !r->done && !r->ended)
+    /* why it ended by itself says more than what broke for that; our own request says nothing */
+    if (s->failed && !r->done && (!r->ended || r->reason == ENDED_BY_REQUEST))
         return err_set(err, s->err.code, "%s", s->err.msg);
     return 0;
 }
@@ -223,7 +227,7 @@ static int run_run(struct args *a)
     struct run_options *o = a->values;
     AUTO(freep) char *data_dir = o->data_dir ? xstrdup(o->data_dir) : dirs_data();
     AUTO(freep) char *run_dir = o->run_dir ? xstrdup(o->run_dir) : dirs_run();
-    struct run r = { .o = o, .argv = a->words, .keep.fd = -1, .started_us = clock_us() };
+    struct run r = { .args = a, .o = o, .argv = a->words, .keep.fd = -1, .started_us = clock_us() };
     struct run_session s = { .run = &r };
     struct err err = { 0 };
     uint32_t ignored;

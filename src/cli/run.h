@@ -24,6 +24,7 @@ struct run_forward {
 };
 
 struct run { /* one `cove run` */
+    const struct args *args;
     const struct run_options *o;
     char **argv;
     char id[KEEP_ID];

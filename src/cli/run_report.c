@@ -21,6 +21,12 @@ int run_status(const struct run *r, const struct err *err)
     return RUN_FAILED;
 }
 
+/* The sandbox before its command, and not because we asked for it. */
+static bool ended_early(const struct run *r)
+{
+    return r->ended && !r->done && r->reason != ENDED_BY_REQUEST;
+}
+
 static void say_limits(const struct run *r)
 {
     char is[32], was[32];
@@ -33,6 +39,19 @@ static void say_limits(const struct run *r)
         fprintf(stderr, "cove run: the limit '%s' of %s was reached (use %s)\n", limit_rows[id].name,
                 is, was);
     }
+}
+
+/* Only those that were asked for: what nobody set nobody misses. `cove doctor` tells of all. */
+static void say_unenforced(const struct run *r)
+{
+    const int64_t asked[LIMIT_COUNT] = { [LIMIT_MEMORY] = r->o->memory, [LIMIT_CPU] = r->o->cpus,
+                                         [LIMIT_PIDS] = r->o->pids, [LIMIT_IO] = r->o->io_weight,
+                                         [LIMIT_DISK] = r->o->disk };
+
+    for (enum limit_id id = 0; id < LIMIT_COUNT; id++)
+        if (asked[id] && r->state.unenforced & 1u << id)
+            fprintf(stderr, "cove run: the limit '%s' is not enforced here (cove doctor says why)\n",
+                    limit_rows[id].name);
 }
 
 static void put_met(const struct run *r, struct buf *b)
@@ -72,7 +91,7 @@ static void put_numbers(const struct run *r, struct buf *b)
         int64_t from = *(const int64_t *)(const void *)((const char *)r + times[i].from);
         int64_t to = *(const int64_t *)(const void *)((const char *)r + times[i].to);
 
-        json_kv_int(b, times[i].name, to > from ? to - from : 0);
+        json_kv_int(b, times[i].name, from && to > from ? to - from : 0);
     }
     json_kv_int(b, "memory_peak_bytes", (int64_t)r->state.memory_peak_bytes);
     json_kv_int(b, "cpu_us", (int64_t)r->state.cpu_us);
@@ -90,7 +109,7 @@ static void print_json(const struct run *r, const struct err *err, int status)
         json_kv_str(&b, "signal", sigabbrev_np(status - 128));
     if (err)
         json_kv_str(&b, "error", err->msg);
-    if (r->ended && !r->done)
+    if (ended_early(r))
         json_kv_str(&b, "reason", keep_reason_names[r->reason]);
     json_key(&b, "stdout");
     json_put_str(&b, buf_str(&r->out));
@@ -109,9 +128,10 @@ void run_report(const struct run *r, const struct err *err, int status)
         print_json(r, err, status);
         return;
     }
+    say_unenforced(r);
     say_limits(r);
     if (err)
         fprintf(stderr, "cove run: %s\n", err->msg);
-    else if (r->ended && !r->done && r->reason != ENDED_LIFETIME && r->reason != ENDED_MEMORY)
+    else if (ended_early(r) && r->reason != ENDED_LIFETIME && r->reason != ENDED_MEMORY)
         fprintf(stderr, "cove run: the sandbox ended: %s\n", keep_reason_names[r->reason]);
 }

@@ -161,6 +161,8 @@ static int follow(struct run *r, struct envd_stream *stream, struct err *err)
             r->done = true;
             break;
         }
+    if (!more && !r->done)
+        return err_set(err, ERR_UPSTREAM, "the guest does not say how the command ended");
     return more;
 }
 

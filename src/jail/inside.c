@@ -11,15 +11,18 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/close_range.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -325,6 +328,18 @@ static int enter_root(const struct inside *in, struct err *err)
     return 0;
 }
 
+/* A namespace that was made with the sandbox, not ahead, is as the kernel makes it: lo is down. */
+static int loopback_up(const struct inside *in, struct err *err)
+{
+    struct ifreq r = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+    AUTO(closep) int s = -1;
+
+    if (in->s->netns >= 0)
+        return 0;
+    s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return s < 0 || ioctl(s, SIOCSIFFLAGS, &r) ? err_sys(err, "bring up lo") : 0;
+}
+
 /* ---- the last steps ---- */
 
 /* Of the sandbox's own cgroups, so only now; its path then reads "/" inside. */
@@ -398,7 +413,7 @@ static int build(struct inside *in, struct err *err)
     if (in->s->mortal && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
         return err_sys(err, "tie the sandbox to its keeper");
     if (build_root(in, err) || procfs_mount(in->root, err) || mount_dev(in, err) ||
-        procfs_mask(in->root, err) || mount_callers(in, err) || enter_root(in, err))
+        procfs_mask(in->root, err) || mount_callers(in, err) || enter_root(in, err) || loopback_up(in, err))
         return -1;
     if (wait_for(in, 'g', NULL, &none, err) || enter_cgroup_namespace(err) ||
         lower_limits(in->s, err) || place_descriptors(in, &guest, err))

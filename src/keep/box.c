@@ -5,6 +5,7 @@
  * Everything that ends one goes through box_end(): the signal; the rest happens when pid 1 is gone. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +146,20 @@ static void fill_spec(const struct box *b, struct jail_spec *s)
         s->root = (struct jail_stack){ .lowers = { { b->template.root, b->template.root_path } }, .n = 1 };
 }
 
+/* Without privilege a sandbox has to open its layer itself, in its own mount namespace. */
+static int path_of(int fd, char *out, size_t room, struct err *err)
+{
+    char link[32];
+    ssize_t n;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    n = readlink(link, out, room - 1);
+    if (n < 0)
+        return err_sys(err, "find the path of a layer");
+    out[n] = 0;
+    return 0;
+}
+
 static int start(struct box *b, struct err *err)
 {
     struct keeper *k = b->keeper;
@@ -152,14 +167,14 @@ static int start(struct box *b, struct err *err)
     AUTO(mounts_close) struct box_mounts held = { .list = mounts };
     AUTO(closep) int listener = -1;
     AUTO(closep) int cgroup = -1;
-    AUTO(freep) char *layer_path = NULL;
+    char layer_path[PATH_MAX];
     struct jail_spec s;
 
     fill_spec(b, &s);
     if (box_open_mounts(b, &held, err))
         return -1;
-    if (k->o.rootless && asprintf(&layer_path, "%s/volume/%s", k->o.data_dir, b->name) < 0)
-        layer_path = NULL;
+    if (k->o.rootless && path_of(b->layer, layer_path, sizeof(layer_path), err))
+        return -1;
     if (cgroup_create(&k->cgroups, b->name, &b->spec.limits, &cgroup, err))
         return -1;
     b->cgroup_made = true;
@@ -260,6 +275,10 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
 
     if (k->stopping)
         return err_set(err, ERR_UNAVAILABLE, "the keeper is ending");
+    if (k->o.rootless && r->u.create.network != KEEP_NET_NONE)
+        return err_set(err, ERR_UNSUPPORTED, "network open needs root: only root can join the host's network");
+    if (k->nboxes >= (size_t)keep_limits.boxes)
+        return err_set(err, ERR_LIMIT, "keep.boxes: %lld sandboxes are here already", (long long)keep_limits.boxes);
     if (box_find(k, r->id))
         return err_set(err, ERR_CONFLICT, "sandbox %s exists", r->id);
     b = box_new(k, r->id);

@@ -92,8 +92,14 @@ int keep_send(struct keep *k, struct keep_request *r, struct err *err)
 
 int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, struct err *err)
 {
+    size_t room = *nfds;
     ssize_t n = fdpass_recv(k->fd, out, sizeof(*out), fds, nfds, MSG_DONTWAIT);
 
+    /* a keeper that ended with our request unread: its last word waits behind this error */
+    if (n < 0 && errno == ECONNRESET) {
+        *nfds = room;
+        n = fdpass_recv(k->fd, out, sizeof(*out), fds, nfds, MSG_DONTWAIT);
+    }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         *nfds = 0;
         return 0;

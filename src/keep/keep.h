@@ -18,7 +18,8 @@ struct keep_options {
     uid_t client_uid;                      /* besides root */
     bool rootless;                         /* no privilege: own ids only */
     int socket;                            /* private: the only client; -1: listen in run_dir */
-    enum keep_network likely;              /* private: make this kind of network at once */
+    enum keep_network likely;              /* private: make this kind of network at once ... */
+    size_t ahead;                          /* ... and hold so many ready: 0 for a single sandbox */
     void (*progress)(const char *message); /* private: something takes long; may be NULL */
 };
 

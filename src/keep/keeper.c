@@ -27,15 +27,13 @@
 #include "keep/guest_blob.h"
 #include "keep/keeper.h"
 
-enum { TICK_MS = 500 };
+enum { TICK_MS = 500, FIRST_TICK_MS = 100 };
 
-static struct {
-    int64_t stock, boxes;
-} limits = { 4, 10000 };
+struct keep_limits keep_limits = { 4, 10000 };
 
 const struct setting keep_settings[] = {
-    { "keep.stock", &limits.stock, 0, 256, "network namespaces held ready" },
-    { "keep.boxes", &limits.boxes, 1, 40000, "sandboxes at the same time" },
+    { "keep.stock", &keep_limits.stock, 0, 256, "network namespaces held ready" },
+    { "keep.boxes", &keep_limits.boxes, 1, 40000, "sandboxes at the same time" },
     { 0 },
 };
 
@@ -260,7 +258,7 @@ static int rootless_mounts(struct keeper *k, struct err *err)
     const char *run = getenv("XDG_RUNTIME_DIR");
     char dir[sizeof(k->stage)];
 
-    snprintf(dir, sizeof(dir), "%.40s/cove-XXXXXX", run && strlen(run) < 40 ? run : "/tmp");
+    snprintf(dir, sizeof(dir), "%.40s/cove-XXXXXX", run && *run == '/' && strlen(run) < 40 ? run : "/tmp");
     if (!mkdtemp(dir))
         return err_sys(err, "make %s", dir);
     memcpy(k->stage, dir, sizeof(dir));
@@ -323,27 +321,22 @@ static void init(struct keeper *k, const struct keep_options *o)
     list_init(&k->waiting);
     for (enum keep_network n = 0; n < KEEP_NETWORKS; n++)
         list_init(&k->stock[n]);
-    k->wanted[KEEP_NET_NONE] = o->socket < 0 ? (size_t)limits.stock : 0;
+    k->wanted[o->likely] = o->socket < 0 ? (size_t)keep_limits.stock : o->ahead;
 }
 
 static int start(struct keeper *k, struct err *err)
 {
-    struct err ignored;
-
     if (loop_open(&k->loop, err) || watch_signals(k, err) || prepare_machine(k, err) ||
         slots_start(k, err))
         return -1;
     /* in the background from here on, while we do the rest */
-    if (k->o.socket >= 0 && !k->o.rootless) {
-        k->wanted[k->o.likely] = 1;
-        slots_want(k, k->o.likely, &ignored);
-        k->wanted[k->o.likely] = 0;
-    }
+    if (k->o.socket >= 0 && !k->o.rootless)
+        slots_ahead(k, 1);
     if (k->o.socket < 0 && open_run_dir(k, err))
         return -1;
     if ((k->o.rootless ? rootless_mounts(k, err) : own_mounts(k, err)) ||
         volume_open(k->o.data_dir, &k->volume, err) || cgroups_open(&k->cgroups, err) ||
-        source_start(k, err) || reaper_start(k, err))
+        source_start(k, err) || (k->o.socket < 0 && reaper_start(k, err)))
         return -1;
     k->guest = jail_guest_memfd(guest_blob, (size_t)(guest_blob_end - guest_blob), err);
     if (k->guest < 0)
@@ -352,7 +345,8 @@ static int start(struct keeper *k, struct err *err)
         return -1;
     if (adopt_all(k, err))
         return -1;
-    slots_want(k, KEEP_NET_NONE, &ignored);
+    if (!k->o.rootless)
+        slots_ahead(k, k->wanted[k->o.likely]);
     return k->o.socket >= 0 ? add_client(k, k->o.socket, err) : 0;
 }
 
@@ -372,6 +366,7 @@ static void tick(struct keeper *k)
 {
     int64_t now = clock_ms();
     struct keep_state ignored;
+    struct err err;
     struct box *b;
 
     list_each(b, &k->boxes, all)
@@ -383,6 +378,8 @@ static void tick(struct keeper *k)
     if (now < k->next_tick)
         return;
     k->next_tick = now + TICK_MS;
+    if (k->reaper.sock < 0 && reaper_start(k, &err))
+        log_error("no reaper", KV("error", err.msg));
     list_each(b, &k->boxes, all)
         if (b->phase == PHASE_RUNNING && b->owner)
             box_measure(b, &ignored);
@@ -392,6 +389,7 @@ static void serve(struct keeper *k)
 {
     struct err err;
 
+    k->next_tick = clock_ms() + FIRST_TICK_MS;
     /* a private keeper stays until its last sandbox is gone; a shared one leaves them running */
     while (!k->loop.stop && !(k->stopping && (k->o.socket < 0 || !k->nboxes))) {
         int64_t next = next_deadline(k), now = clock_ms();

@@ -18,6 +18,11 @@
 
 enum { KEEP_NAME_ROOM = LAYER_NAME_MAX + 1 };
 
+struct keep_limits {
+    int64_t stock, boxes;
+};
+extern struct keep_limits keep_limits;
+
 struct client { /* one connection */
     struct source source;
     struct keeper *keeper;
@@ -120,6 +125,7 @@ void source_finish(struct keeper *k);
 /* slots.c */
 int slots_start(struct keeper *k, struct err *err);
 struct slot *slots_take(struct keeper *k, enum keep_network network); /* NULL: wait */
+void slots_ahead(struct keeper *k, size_t n); /* of the likely kind */
 void slots_want(struct keeper *k, enum keep_network network, struct err *err);
 void slots_put(struct keeper *k, struct slot *s);
 void slots_finish(struct keeper *k);

@@ -1,12 +1,18 @@
 /* reaper.c - deletes layers, which may take a quarter of a second each, and makes the volume grow
  * before it is full: a child that lives as long as the keeper, and finishes its work after it.
  *
- * It also looks once for what keepers that were killed left behind: layers and cgroups of private
- * sandboxes. A layer in use is locked by its keeper; one that nobody locks is nobody's. */
+ * It also looks for what keepers that were killed left behind: layers and cgroups of private
+ * sandboxes. A layer in use is locked by its keeper; one that nobody locks is nobody's.
+ *
+ * A private keeper starts it only when its sandbox lives longer than a moment: until then nothing
+ * can be full, and at the end nobody is kept waiting by a keeper that deletes one layer itself. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
@@ -18,9 +24,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "keep/keeper.h"
 
-enum { GROW_CHECK_MS = 100, GRACE_S = 10, SWEEP_MS = 2000 };
+enum { GROW_CHECK_MS = 100, GRACE_S = 10, SWEEP_MS = 60000 };
 
 static bool layer_is_alive(const char *name, void *arg)
 {
@@ -77,7 +84,7 @@ static _Noreturn void run(const struct keeper *k, int sock)
 {
     struct pollfd p = { .fd = sock, .events = POLLIN };
     char name[KEEP_NAME_ROOM];
-    int64_t next_sweep = clock_ms() + (k->o.socket < 0 ? 0 : SWEEP_MS);
+    int64_t next_sweep = clock_ms();
 
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
@@ -89,7 +96,7 @@ static _Noreturn void run(const struct keeper *k, int sock)
             grow(k);
             if (clock_ms() >= next_sweep) {
                 sweep(k);
-                next_sweep = clock_ms() + 60000;
+                next_sweep = clock_ms() + SWEEP_MS;
             }
             continue;
         }
@@ -125,26 +132,50 @@ int reaper_start(struct keeper *k, struct err *err)
     return 0;
 }
 
-/* A full queue makes us wait: then so many layers are being deleted that no new one should come. */
-void reaper_delete(struct keeper *k, const char *layer)
+static void start_again(struct keeper *k)
 {
     struct err err;
 
-    if (k->reaper.sock >= 0 && send(k->reaper.sock, layer, strlen(layer), MSG_NOSIGNAL) > 0)
-        return;
-    if (k->reaper.sock >= 0) { /* it has died */
-        close(k->reaper.sock);
-        waitpid(k->reaper.pid, NULL, 0);
+    close(TAKE(k->reaper.sock, -1));
+    waitpid(k->reaper.pid, NULL, 0);
+    if (reaper_start(k, &err))
+        log_error("no reaper", KV("error", err.msg));
+}
+
+/* A full queue makes us wait: then so many layers are being deleted that no new one should come. */
+void reaper_delete(struct keeper *k, const char *layer)
+{
+    for (int tries = 0; tries < 2 && k->reaper.sock >= 0; tries++) {
+        if (send(k->reaper.sock, layer, strlen(layer), MSG_NOSIGNAL) > 0)
+            return;
+        start_again(k); /* it has died */
     }
-    if (reaper_start(k, &err) || send(k->reaper.sock, layer, strlen(layer), MSG_NOSIGNAL) < 0)
-        delete_one(k, layer);
+    delete_one(k, layer);
+}
+
+/* Did somebody leave something? One look into a directory, unless so. */
+static bool leftovers(const struct keeper *k)
+{
+    AUTO(freep) char *path = NULL;
+    const struct dirent *e;
+    bool found = false;
+    DIR *d;
+
+    if (asprintf(&path, "%s/volume/layers", k->o.data_dir) < 0)
+        abort();
+    d = opendir(path);
+    while (d && !found && (e = readdir(d)))
+        found = !strncmp(e->d_name, "run-", 4) && !layer_is_alive(e->d_name, k->volume);
+    if (d)
+        closedir(d);
+    return found;
 }
 
 void reaper_finish(struct keeper *k)
 {
-    if (k->reaper.sock < 0)
-        return;
-    close(k->reaper.sock);
-    k->reaper.sock = -1;
-    waitpid(k->reaper.pid, NULL, 0);
+    if (k->reaper.sock >= 0) {
+        close(TAKE(k->reaper.sock, -1));
+        waitpid(k->reaper.pid, NULL, 0);
+    } else if (k->volume && k->o.socket >= 0 && leftovers(k))
+        sweep(k);
 }

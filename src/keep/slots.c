@@ -148,6 +148,15 @@ static size_t count_waiting(struct keeper *k, enum keep_network network)
     return n;
 }
 
+void slots_ahead(struct keeper *k, size_t n)
+{
+    struct err err;
+
+    while (count(&k->stock[k->o.likely]) + count_asked(k, k->o.likely) < n)
+        if (ask(k, k->o.likely, &err))
+            return; /* whoever needs one asks again, and hears why */
+}
+
 /* As many as wait, and the stock. */
 void slots_want(struct keeper *k, enum keep_network network, struct err *err)
 {

@@ -11,66 +11,16 @@ import statistics
 import subprocess
 import time
 import zlib
-from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from harness import (HERE, CannotMeasure, children, cpu_ns, free_port, need, pss_kib, reset_peak,
                      status_kib)
+from jail_rows import JAIL_ROWS
+from result import Result, alternate, percentile, samples
 
 MIB = 1 << 20
 HELLO = "Hello, world"
 JOB = '{"name":"build-and-test","count":41,"tags":["linux","amd64","nightly","team-core"] }'
-
-
-@dataclass
-class Result:
-    what: str
-    unit: str
-    ours: list                          # one figure per round
-    peer: list = field(default_factory=list)
-    peer_name: str = ""
-    bar: tuple = None                   # (sign, figure) of the ratio, or of ours where absolute
-    absolute: bool = False
-    note: str = ""
-
-    @property
-    def ratios(self):
-        return [a / b for a, b in zip(self.ours, self.peer)]
-
-    @property
-    def judged(self):
-        return statistics.median(self.ours if self.absolute else self.ratios)
-
-    @property
-    def ok(self):
-        sign, figure = self.bar
-        return self.judged <= figure if sign == "<=" else self.judged >= figure
-
-
-def alternate(rounds, *sides):
-    """Calls all in turns, every other round backwards; returns the lists of what they gave."""
-    gave = [[] for _ in sides]
-    for i in range(rounds):
-        for side, into in list(zip(sides, gave))[::1 if i % 2 == 0 else -1]:
-            into.append(side())
-    return gave
-
-
-def percentile(values, p):
-    return sorted(values)[min(len(values) - 1, int(len(values) * p / 100))]
-
-
-def samples(argv, cores=None):
-    """Runs a measuring program of ours: its samples by name, in nanoseconds."""
-    out = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
-                         preexec_fn=lambda: cores and os.sched_setaffinity(0, cores))
-    if out.returncode:
-        raise CannotMeasure(out.stderr.strip()[-300:] or f"{argv[0]} failed")
-    by_name = {}
-    for line in out.stdout.splitlines():
-        name, ns = line.split()
-        by_name.setdefault(name, []).append(int(ns))
-    return by_name
 
 
 def request(port, method, target, body=None, kind="application/json"):
@@ -489,4 +439,4 @@ def idle(bench):
 
 
 ROWS = {"guest": guest, "exec": command, "small": small, "proxy": proxy, "files": files,
-        "idle": idle}
+        "idle": idle, **JAIL_ROWS}
