@@ -96,11 +96,13 @@ static int give(struct args *a, const struct args_option *o, const char *text, s
     return args_value(o, text, a->values, err);
 }
 
+/* Whatever it looks like: a value may begin with a dash, as with getopt. */
 static const char *next_argument(struct cursor *c)
 {
     return c->at < c->argc ? c->argv[c->at++] : NULL;
 }
 
+/* --help is here and not in the tables: every command has it. */
 static int take_long(struct args *a, struct cursor *c, const char *argument, struct err *err)
 {
     struct str name, rest;
@@ -164,6 +166,7 @@ static void drop_values(struct args *a)
     a->values = NULL;
 }
 
+/* Options belong to the command they follow: what the one before was given is dropped. */
 static void enter(struct args *a, const struct command *c)
 {
     size_t n = strlen(a->path);

@@ -126,7 +126,7 @@ const char *args_nearest(struct str text, const char *const *names, size_t step)
 /* Sets the member of values that o describes. The error does not name the option. */
 int args_value(const struct args_option *o, const char *text, void *values, struct err *err);
 bool args_is_number(enum args_type type);
-/* "from 16M to 4G, default 512M"; nothing where the row has no bounds and no default. */
+/* "16M to 4G, default 512M"; nothing where the row has no bounds and no default. */
 void args_bounds(const struct args_option *o, char *out, size_t n);
 
 /* -1: not such a value, or beyond what int64_t holds. */

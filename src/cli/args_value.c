@@ -29,6 +29,7 @@ static int take_decimal(struct str *s, int64_t *whole, int64_t *thousandths)
     return decimals ? 0 : -1;
 }
 
+/* Both parts times the unit; the thousandths may leave a part of a byte, which nobody means. */
 static int times(int64_t whole, int64_t thousandths, int64_t unit, int64_t *out)
 {
     int64_t part;
@@ -202,6 +203,7 @@ static int set_choice(const char *const *choices, const char *text, struct err *
     return err_set(err, ERR_INVALID, "'%.60s' is not one of %s", text, buf_cstr(&all));
 }
 
+/* The array grows by one at a time: a command line has few of each. */
 static void append(struct args_list *list, const char *text)
 {
     list->items = xrealloc(list->items, (list->n + 1) * sizeof(*list->items));

@@ -5,8 +5,9 @@
 
 /* In the order the help shows them. */
 static const struct command *const commands[] = {
-    &command_run, &command_keep, &command_template,   &command_doctor, &command_help, &command_version,
-    &command_completion, &command_man,    NULL,
+    &command_run,        &command_keep, &command_template,
+    &command_doctor,     &command_help, &command_version,
+    &command_completion, &command_man,  NULL,
 };
 
 struct cove_options {

@@ -60,6 +60,7 @@ static void bash_action(struct buf *b, enum args_type type, const char *const *c
     }
 }
 
+/* "cove doctor --data-dir") what the next word may be ;; */
 static void bash_values(struct buf *b, const struct command *c, const char *path)
 {
     for (const struct args_option *o = c->options; o && o->name; o++) {
@@ -166,6 +167,7 @@ static void zsh_action(struct buf *b, enum args_type type, const char *const *ch
     }
 }
 
+/* "--name=" takes the value behind the sign or as the next word, "-n+" attached or as the next. */
 static void zsh_option(struct buf *b, const struct args_option *o, const char *name)
 {
     buf_printf(b, " \\\n        '%s%s%s[", o->flags & ARGS_REPEAT ? "*" : "", name,
@@ -295,6 +297,7 @@ static void fish_help(struct buf *b, const char *help)
     buf_puts(b, "'\n");
 }
 
+/* Each condition is the whole path, so that options of one command are not offered for another. */
 static void fish_command(struct buf *b, const struct command *c, const char *path)
 {
     for (const struct command *const *sub = c->subs; sub && *sub; sub++) {

@@ -63,6 +63,7 @@ static void add_json(struct buf *b, const struct doctor_group *g, const struct d
     json_close(b, '}');
 }
 
+/* One line whatever its length: it can be searched for, and its fix copied. */
 static void add_line(struct report *r, const struct doctor_check *c, const struct finding *f)
 {
     buf_printf(&r->out, "%s%-4s%s %s", r->colours ? words[f->status].colour : "",
@@ -145,6 +146,7 @@ static void summarise(const struct doctor *d, struct report *r)
     flush_text(r);
 }
 
+/* Asking what a file system can do needs a directory on it; the one that will be made is there. */
 static char *existing(const char *dir)
 {
     char *path = xstrdup(dir), *slash;

@@ -18,7 +18,7 @@ static int limit_s(const struct doctor *d) { return d->deep ? DEEP_SECONDS : PRO
 static void probe_child(const struct doctor *d, struct finding *f)
 {
     setpgid(0, 0);
-    alarm((unsigned)limit_s(d));
+    alarm((unsigned)limit_s(d)); /* for the case that nobody is left who would kill it */
     probe_say(f, DOCTOR_FAIL, "the probe ended without an answer");
     d->check->probe(d, f);
     _exit(0);
@@ -64,6 +64,7 @@ static void watch_child(const struct doctor *d, pid_t pid, struct finding *f)
 void doctor_ask(struct doctor *d, const struct doctor_check *check, struct finding *out)
 {
     struct finding *f =
+        /* cppcheck-suppress invalidFunctionArg ; what an anonymous mapping wants */
         mmap(NULL, sizeof(*f), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     unsigned mode = d->root ? DOCTOR_ROOT : DOCTOR_ROOTLESS;
     sigset_t child, before;

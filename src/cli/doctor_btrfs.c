@@ -32,6 +32,7 @@ static bool data_is_btrfs(const struct doctor *d)
     return !statfs(d->data_there, &s) && s.f_type == BTRFS_SUPER_MAGIC;
 }
 
+/* A module that is not loaded is not there: loading one would be a change that stays. */
 static bool kernel_has_btrfs(void)
 {
     char text[4096];
@@ -85,6 +86,7 @@ static void probe_loop(const struct doctor *d, struct finding *f)
 
 /* ---- a scratch volume ---- */
 
+/* mkfs.btrfs takes a file by any path, so one that has no name will do. -K: no discard. */
 static int make_image(struct finding *f)
 {
     AUTO(closep) int fd = memfd_create("volume", MFD_CLOEXEC);
@@ -127,6 +129,7 @@ static int attach(int image, char *path, size_t n)
     return -1;
 }
 
+/* The same calls, in the same order, that a sandbox's layer is made with. */
 static int limit(int volume)
 {
     struct btrfs_ioctl_quota_ctl_args on = { .cmd = SIMPLE_QUOTA };
@@ -145,6 +148,7 @@ static int limit(int volume)
     return ioctl(layer, BTRFS_IOC_QGROUP_LIMIT, &bound);
 }
 
+/* Far above the limit, so that a quota that is merely late would be seen too. */
 static void fill(int volume, struct finding *f)
 {
     AUTO(closep) int file = openat(volume, "layer/file", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);

@@ -146,6 +146,7 @@ static int make_scratch(const struct doctor *d, const struct place *p, struct fi
     return fd;
 }
 
+/* Born there, not moved there: between the two a fork bomb could escape its limits. */
 static void try_into(const struct doctor *d, int dir, pid_t pid, struct finding *f)
 {
     char path[64], text[4096];
@@ -188,6 +189,7 @@ static void try_freeze(const struct doctor *d, int dir, pid_t pid, struct findin
         probe_say(f, DOCTOR_OK, "a child was frozen and thawed");
 }
 
+/* Linux 5.14. Without it every process must be found and killed, while it makes new ones. */
 static void try_kill(const struct doctor *d, int dir, pid_t pid, struct finding *f)
 {
     (void)d, (void)pid;
@@ -274,6 +276,7 @@ static void probe_limit(const struct doctor *d, struct finding *f)
 
     while (strcmp(controllers[i].name, d->check->arg) != 0)
         i++;
+    /* Not tried further in version 2: handing a controller down changes a file that is not ours. */
     if (find_v2(d, &v2) && v2_has(&v2, controllers[i].name)) {
         if (access(v2.dir, W_OK)) {
             probe_fail(f, "make a cgroup in %s", v2.dir);
@@ -307,6 +310,7 @@ static void probe_delegation(const struct doctor *d, struct finding *f)
     }
 }
 
+/* Once more and everywhere: the probe may have been killed between making and removing. */
 static void clean_up(const struct doctor *d)
 {
     struct place p;

@@ -75,6 +75,8 @@ static void probe_overlay(const struct doctor *d, struct finding *f)
         probe_fix_root(d, f, "modprobe overlay");
 }
 
+/* Paths in mount options can be read inside in /proc/self/mountinfo, descriptors cannot, and need
+ * no place in anybody's tree. Strings work since Linux 6.5, descriptors since 6.13. */
 static int set_layer(int context, const char *key, const char *dir)
 {
     AUTO(closep) int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -150,6 +152,7 @@ static int open_tmpfs(void)
     return fsmount(context, FSMOUNT_CLOEXEC, 0);
 }
 
+/* Success alone proves little: the owner must really look different through the new mount. */
 static void try_idmap(struct finding *f, int tree, int map, const char *what)
 {
     struct mount_attr attr = { .attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)map };
@@ -196,6 +199,7 @@ struct nested {
     size_t n;
 };
 
+/* An overlay's lower layer ends at mount points: the empty directory below shows instead. */
 static bool is_nested(const struct mountinfo *m, void *arg)
 {
     struct nested *found = arg;

@@ -20,11 +20,13 @@ struct machine {
     struct kvm_run *run;
 };
 
+/* One page of memory and one processor. The kernel takes it all back when the probe ends. */
 static int open_machine(struct machine *m, struct finding *f)
 {
     struct kvm_userspace_memory_region region = { .guest_phys_addr = CODE_AT, .memory_size = PAGE };
     int size;
 
+    /* cppcheck-suppress invalidFunctionArg ; what an anonymous mapping wants */
     m->memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     region.userspace_addr = (uint64_t)(uintptr_t)m->memory;
     if ((m->vm = ioctl(m->kvm, KVM_CREATE_VM, 0)) < 0)
@@ -46,6 +48,7 @@ static int open_machine(struct machine *m, struct finding *f)
 /* Real mode: the processor tells port 0x10 a number, then halts. Both must come out as exits. */
 static const unsigned char code[] = { 0xb0, 42, 0xe6, 0x10, 0xf4 }; /* mov al,42; out 16,al; hlt */
 
+/* A processor starts at its reset vector, far from our page: so its code segment begins at 0. */
 static int set_registers(const struct machine *m)
 {
     struct kvm_regs regs = { .rip = CODE_AT, .rflags = 2 };
@@ -110,7 +113,6 @@ static void probe_kvm(const struct doctor *d, struct finding *f)
         return;
     }
     version = ioctl(m.kvm, KVM_GET_API_VERSION, 0);
-    /* In case the next calls never return: what the parent then says must not look unexplained. */
     if (version != KVM_API_VERSION)
         probe_say(f, DOCTOR_FAIL, "/dev/kvm has version %d of its interface, not %d", version,
                   KVM_API_VERSION);

@@ -15,6 +15,7 @@ static void print_limit(rlim_t v, char *out, size_t n)
         snprintf(out, n, "%llu", (unsigned long long)v);
 }
 
+/* The hard limit counts: a program that needs more raises its soft one itself. */
 static void probe_files(const struct doctor *d, struct finding *f)
 {
     struct rlimit limit;
@@ -54,6 +55,7 @@ static void probe_pids(const struct doctor *d, struct finding *f)
     }
 }
 
+/* The limits are those of each user, and a sandbox's users are its own: so per sandbox. */
 static void probe_inotify(const struct doctor *d, struct finding *f)
 {
     int64_t watches, instances;
@@ -69,6 +71,7 @@ static void probe_inotify(const struct doctor *d, struct finding *f)
         d, f, "sysctl -w fs.inotify.max_user_watches=65536 fs.inotify.max_user_instances=1024");
 }
 
+/* The kernel's default is enough for most; databases and JVMs ask for four times as much. */
 static void probe_maps(const struct doctor *d, struct finding *f)
 {
     int64_t v;

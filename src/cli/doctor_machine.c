@@ -92,6 +92,7 @@ static void probe_data_dir(const struct doctor *d, struct finding *f)
     probe_fix(f, "cove doctor --data-dir DIRECTORY, with one on ext4, xfs or btrfs");
 }
 
+/* Like the data directory it is made on first use: what counts is the one above it. */
 static void probe_run_dir(const struct doctor *d, struct finding *f)
 {
     AUTO(buf_free) struct buf dir = { 0 };
@@ -124,6 +125,7 @@ static void probe_disk(const struct doctor *d, struct finding *f)
     probe_fix(f, "cove doctor --data-dir DIRECTORY, with one on a disk with 4 GiB free");
 }
 
+/* MemAvailable, not MemFree: the page cache goes away when it is needed. */
 static void probe_memory(const struct doctor *d, struct finding *f)
 {
     char text[4096];
@@ -144,6 +146,7 @@ static void probe_memory(const struct doctor *d, struct finding *f)
     probe_fix(f, "end other programs, or use a machine with more memory");
 }
 
+/* Each has a row of its own where it is tried; this one is the shopping list. */
 static void probe_programs(const struct doctor *d, struct finding *f)
 {
     static const struct {

@@ -76,6 +76,7 @@ static int try_clone(uint64_t flags)
     return pid < 0 ? -1 : probe_wait(pid);
 }
 
+/* At once, as a sandbox is made; one by one only to name the one that is missing. */
 static void probe_all(const struct doctor *d, struct finding *f)
 {
     uint64_t all = CLONE_NEWUSER;
@@ -150,6 +151,7 @@ static bool find_range(const char *file, const char *user, struct range *out, ui
     return found;
 }
 
+/* 0 inside is this user, 1 and above are the range: as rootless mode will do it. */
 static int map_range(const char *program, pid_t pid, unsigned id, const struct range *r,
                      char *message, size_t n)
 {
@@ -190,8 +192,9 @@ static void try_range(const struct range *uids, const struct range *gids, struct
 static void probe_subids(const struct doctor *d, struct finding *f)
 {
     static const char *const programs[] = { "newuidmap", "newgidmap" };
-    const struct passwd *who = d->root ? NULL : getpwuid(geteuid());
-    const char *name = who ? who->pw_name : "";
+    char room[4096];
+    struct passwd entry, *who = NULL;
+    const char *name = "";
     struct range uids, gids;
     uint64_t free_id = 100000; /* where useradd begins */
     char path[512];
@@ -207,6 +210,9 @@ static void probe_subids(const struct doctor *d, struct finding *f)
             probe_fix_package(d, f, programs[i]);
             return;
         }
+    /* A user whom no database knows can still be there by number. */
+    if (!getpwuid_r(geteuid(), &entry, room, sizeof(room), &who) && who)
+        name = who->pw_name;
     found = find_range("/etc/subuid", name, &uids, &free_id);
     if (!find_range("/etc/subgid", name, &gids, &free_id) || !found) {
         unsigned long long from = free_id, to = free_id + 65535;

@@ -25,6 +25,7 @@ struct request {
     char room[512];
 };
 
+/* Our own attributes only: the room is enough for all of them together. */
 static struct rtattr *add(struct request *r, unsigned short type, const void *data, size_t n)
 {
     struct rtattr *a = (void *)((char *)r + NLMSG_ALIGN(r->head.nlmsg_len));
@@ -52,7 +53,8 @@ static struct request new_link(const char *name, uint16_t flags)
     return r;
 }
 
-/* 0, or -1 with the kernel's answer in errno. */
+/* By hand, not with libmnl: four requests, and doctor should run where a library is missing.
+ * 0, or -1 with the kernel's answer in errno. */
 static int talk(int sock, const struct request *r)
 {
     struct {
@@ -83,6 +85,7 @@ static int make_bridge(int sock)
     return talk(sock, &r);
 }
 
+/* Both ends are named at once: a default name could be taken. */
 static int make_veth(int sock)
 {
     struct request r = new_link("veth0", NLM_F_CREATE | NLM_F_EXCL);

@@ -50,6 +50,7 @@ static void heading(struct buf *b, const char *text, bool colours)
     buf_printf(b, "\n%s%s:%s\n", colours ? "\033[1m" : "", text, colours ? "\033[m" : "");
 }
 
+/* A left side that is too long has a line of its own. */
 static void row(struct buf *b, const char *left, const char *right)
 {
     size_t n = strlen(left), at = 2 + n;

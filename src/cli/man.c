@@ -9,13 +9,12 @@
  * so that an option can be copied from the page. */
 static void put_text(struct buf *b, const char *text)
 {
-    bool start = !b->len || b->data[b->len - 1] == '\n';
+    for (; *text; text++) {
+        bool start = !b->len || b->data[b->len - 1] == '\n';
 
-    for (; *text; text++, start = false) {
         if (text[0] == '\n' && text[1] == '\n') {
             buf_puts(b, "\n.PP\n");
             text++;
-            start = true;
             continue;
         }
         if (start && (*text == '.' || *text == '\''))

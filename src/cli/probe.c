@@ -57,6 +57,8 @@ void probe_fix_root(const struct doctor *d, struct finding *f, const char *fmt, 
     va_end(ap);
 }
 
+/* clone3, never unshare or setns: they refuse a process that has threads, and a sanitizer's
+ * run-time has one. The child runs on a copy of our stack, as after fork(). */
 pid_t probe_clone(uint64_t namespaces, int cgroup, int *pidfd)
 {
     struct clone_args args = { .flags = namespaces, .exit_signal = SIGCHLD };
@@ -207,6 +209,7 @@ static void become(const char *path, const char *const *argv, int output)
     _exit(127);
 }
 
+/* Standard error goes to a memfd, not a pipe: nobody has to read while the program runs. */
 int probe_program(const char *const *argv, char *message, size_t n)
 {
     AUTO(closep) int output = memfd_create("stderr", MFD_CLOEXEC);

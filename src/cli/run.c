@@ -155,6 +155,12 @@ static int fill_request(const struct run *r, struct keep_request *q, struct err 
 
 /* ---- the keeper ---- */
 
+static void progress(const char *what, const char *where)
+{
+    if (isatty(2))
+        fprintf(stderr, "cove run: %s %s (only the first time)\n", what, where);
+}
+
 static int find_keeper(struct run *r, const char *data_dir, const char *run_dir, struct err *err)
 {
     static const char *const anywhere[] = { "/", NULL };
@@ -163,6 +169,7 @@ static int find_keeper(struct run *r, const char *data_dir, const char *run_dir,
                                .allow_mounts = anywhere, /* what we may read we may show */
                                .client_uid = getuid(),
                                .rootless = r->rootless,
+                               .progress = progress,
                                .likely = strcmp(r->o->network, "open") ? KEEP_NET_NONE : KEEP_NET_OPEN };
 
     if (!r->o->private && !keep_connect(&r->keep, run_dir, err))

@@ -242,7 +242,7 @@ static int run_remove(struct args *a)
     OPTION(struct template_options, data_dir, "data-dir", ARGS_DIR, .value = "DIR",                \
            .help = "where layers and templates are kept")
 #define LIMIT(member, name, type, unit, text)                                                      \
-    OPTION(struct template_options, member, name, type, .value = unit,                             \
+    OPTION(struct template_options, member, name, type, .value = (unit),                           \
            .help = "default of its sandboxes: " text)
 
 static const struct args_option add_options[] = {

@@ -20,7 +20,7 @@ struct keep_options {
     int socket;                            /* private: the only client; -1: listen in run_dir */
     enum keep_network likely;              /* private: make this kind of network at once ... */
     size_t ahead;                          /* ... and hold so many ready: 0 for a single sandbox */
-    void (*progress)(const char *message); /* private: something takes long; may be NULL */
+    void (*progress)(const char *what, const char *where); /* something takes long; may be NULL */
 };
 
 extern const struct setting keep_settings[];

@@ -223,6 +223,17 @@ static int make_dirs(const char *path, mode_t mode, struct err *err)
     return 0;
 }
 
+/* The first time on a machine takes a second or two: say so. */
+static void tell_of_first_use(const struct keeper *k)
+{
+    AUTO(freep) char *volume = NULL;
+
+    if (asprintf(&volume, "%s/volume", k->o.data_dir) < 0)
+        abort();
+    if (k->o.progress && access(volume, F_OK))
+        k->o.progress("making the volume for layers and template host in", k->o.data_dir);
+}
+
 /* What survives us, in the host's own mount namespace. Slow the first time on a machine. */
 static int prepare_machine(struct keeper *k, struct err *err)
 {
@@ -234,6 +245,7 @@ static int prepare_machine(struct keeper *k, struct err *err)
     snprintf(dir, sizeof(dir), "%s/ids", KEEP_RUN_DIR);
     if (!k->o.rootless && (make_dirs(KEEP_RUN_DIR, 0755, err) || ids_open(&k->ids, dir, err)))
         return -1;
+    tell_of_first_use(k);
     return volume_open(k->o.data_dir, &v, err);
 }
 
