@@ -40,16 +40,25 @@ int template_check_name(const char *name, struct err *err)
     return 0;
 }
 
+/* The path's last part with mode 0700, those before it, where they are missing, with 0755. */
+static int make_folder(char *path, struct err *err)
+{
+    for (char *slash = path; (slash = strchr(slash + 1, '/')); *slash = '/') {
+        *slash = 0;
+        if (mkdir(path, 0755) && errno != EEXIST)
+            return err_sys(err, "make %s", path);
+    }
+    return mkdir(path, 0700) && errno != EEXIST ? err_sys(err, "make %s", path) : 0;
+}
+
 int template_folder(const char *data_dir, bool make, struct err *err)
 {
     AUTO(buf_free) struct buf path = { 0 };
     int fd;
 
     buf_printf(&path, "%s/templates", data_dir);
-    if (make && mkdir(data_dir, 0755) && errno != EEXIST)
-        return err_sys(err, "make the data directory %s", data_dir);
-    if (make && mkdir(path.data, 0700) && errno != EEXIST)
-        return err_sys(err, "make %s", path.data);
+    if (make && make_folder(path.data, err) < 0)
+        return -1;
     fd = open(path.data, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? err_sys(err, "open %s", path.data) : fd;
 }

@@ -169,6 +169,21 @@ static int take_source(struct work *w, const char *data_dir, const struct templa
     return 0;
 }
 
+/* Whoever opens it from now on wants a shared lock, so ours becomes one; the folder's keeps a sweep
+ * away meanwhile. */
+static int give_name(struct work *w, const char *name, struct err *err)
+{
+    int r = 0;
+
+    flock(w->folder, LOCK_EX);
+    flock(w->dir, LOCK_SH);
+    if (renameat2(w->folder, w->name, w->folder, name, RENAME_NOREPLACE))
+        r = errno == EEXIST ? err_set(err, ERR_CONFLICT, "template '%s' was added meanwhile", name)
+                            : err_sys(err, "name template '%s'", name);
+    flock(w->folder, LOCK_UN);
+    return r;
+}
+
 /* Through the kernel's caches to the disk before the name: after a power cut a template is whole.
  */
 static int publish(struct work *w, const struct template_spec *spec,
@@ -197,13 +212,10 @@ static int publish(struct work *w, const struct template_spec *spec,
         return -1;
     if (syncfs(w->dir))
         return err_sys(err, "write template '%s' to disk", spec->name);
-    if (renameat2(w->folder, w->name, w->folder, spec->name, RENAME_NOREPLACE)) {
-        if (errno == EEXIST)
-            return err_set(err, ERR_CONFLICT, "template '%s' was added meanwhile", spec->name);
-        return err_sys(err, "name template '%s'", spec->name);
-    }
-    fsync(w->folder);
+    if (give_name(w, spec->name, err) < 0)
+        return -1;
     close(TAKE(w->dir, -1));
+    fsync(w->folder);
     return 0;
 }
 

@@ -25,7 +25,7 @@ const struct setting unpack_settings[] = {
       "entries of a template's archive, implied directories included" },
     { "unpack.bytes", &bounds.bytes, 1, INT64_C(1) << 50,
       "bytes of all its files together, holes included" },
-    { "unpack.memory-bytes", &bounds.memory_bytes, 32 << 20, INT64_C(1) << 40,
+    { "unpack.memory-bytes", &bounds.memory_bytes, 128 << 20, INT64_C(1) << 40,
       "memory of the process that unpacks" },
     { "unpack.seconds", &bounds.seconds, 1, 31536000, "time it may take" },
     {}

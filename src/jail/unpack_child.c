@@ -124,6 +124,9 @@ static int fail_archive(struct child *c, const char *what, struct err *err)
 {
     const char *why = c->lib->error_string(c->archive);
 
+    if (why && strcasestr(why, "memory")) /* a dictionary of gigabytes: ours to give or not */
+        return err_set(err, ERR_LIMIT, "needs more than unpack.memory-bytes (%lld): %.120s",
+                       (long long)c->job->bounds.memory_bytes, why);
     return err_set(err, ERR_INVALID, "%s: %.150s", what, why ? why : "it is damaged");
 }
 

@@ -449,9 +449,12 @@ int volume_image_unmount(const struct volume *v, struct err *err)
         return found;
     found = mount_at(v, loop.path, err);
     close(loop.fd);
-    return found
-               ? -1
-               : err_set(err, ERR_CONFLICT, "%.150s is in use: end its sandboxes first", path.data);
+    if (found)
+        return -1;
+    return err_set(err, ERR_CONFLICT,
+                   "%.120s is in use: end its sandboxes, and what runs in a mount namespace with a "
+                   "copy of it",
+                   path.data);
 }
 
 /* ---- growing ---- */

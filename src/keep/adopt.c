@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #include "jail/cgroup_files.h"
 #include "keep/keeper.h"
 
-enum { RECORD_MAGIC = 0x626f7831, BOOT_ID = 40 };
+enum { RECORD_MAGIC = 0x626f7831, BOOT_ID = 40, END_MS = 2000 };
 
 struct record {
     uint32_t magic, size;
@@ -124,7 +125,8 @@ static int read_record(const struct keeper *k, const char *id, struct record *r)
 
     if (fd < 0 || read(fd, r, sizeof(*r)) != sizeof(*r) || r->magic != RECORD_MAGIC ||
         r->size != sizeof(*r) || strncmp(r->id, id, sizeof(r->id)) || !record_id_valid(r->id) ||
-        !memchr(r->name, 0, sizeof(r->name)) || !layer_name_ok(r->name))
+        !memchr(r->name, 0, sizeof(r->name)) || !layer_name_ok(r->name) ||
+        !memchr(r->fingerprint, 0, sizeof(r->fingerprint)))
         return -1;
     return 0;
 }
@@ -164,6 +166,15 @@ static int take_slot(struct box *b, const struct record *r, struct err *err)
                           r->number, &b->slot->net, err);
 }
 
+static void end_now(struct box *b)
+{
+    struct pollfd p = { .fd = b->jail.pidfd, .events = POLLIN };
+
+    syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0);
+    poll(&p, 1, END_MS);
+    box_free(b);
+}
+
 static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct err *err)
 {
     struct box *b = box_new(k, r->id);
@@ -180,8 +191,10 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     b->deadline = r->deadline_wall_ms == INT64_MAX ? NEVER : clock_ms() + r->deadline_wall_ms - wall_ms();
     b->layer = layer_open(k->volume, b->name, err);
     if (b->layer < 0 || flock(b->layer, LOCK_SH | LOCK_NB) || take_slot(b, r, err) ||
-        source_open(b, err) || box_watch(b, err))
-        return -1; /* it runs on, unwatched, and the record stays for the next try */
+        source_adopt(b, r->fingerprint, err) || box_watch(b, err)) {
+        end_now(b); /* nobody could ever end it later */
+        return -1;
+    }
     return 0;
 }
 

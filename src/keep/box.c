@@ -77,6 +77,10 @@ void box_free(struct box *b)
     list_remove(&b->waiting);
     list_remove(&b->all);
     k->nboxes--;
+    if (b->ended.fd < 0) /* not watched yet, but ours all the same */
+        b->ended.fd = b->jail.pidfd;
+    if (b->report.fd < 0)
+        b->report.fd = b->jail.sock;
     unwatch(b, &b->ended);
     unwatch(b, &b->report);
     unwatch(b, &b->memory);
@@ -193,9 +197,11 @@ static int start(struct box *b, struct err *err)
 
 static void fail(struct box *b, const struct err *err)
 {
-    if (b->jail.pid > 0) {
-        kill(b->jail.pid, SIGKILL);
-        waitpid(b->jail.pid, NULL, 0);
+    siginfo_t info;
+
+    if (b->jail.pidfd >= 0 && !b->collected) { /* by descriptor: a number may be another's by now */
+        syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0);
+        waitid(P_PIDFD, (id_t)b->jail.pidfd, &info, WEXITED);
     }
     keeper_reply(&b->create, b->id, err, NULL);
     box_free(b);
@@ -210,8 +216,10 @@ static void on_report(struct source *s)
     int r;
 
     loop_remove(&b->keeper->loop, s);
-    r = jail_report(&b->jail, &err); /* closes it */
-    s->fd = -1;
+    r = jail_report(&b->jail, &err); /* closes it, unless it was woken for nothing */
+    s->fd = b->jail.sock;
+    if (!r && !loop_add(&b->keeper->loop, s, EPOLLIN, &err))
+        return;
     if (r < 0) {
         fail(b, &err);
         return;
@@ -325,6 +333,7 @@ static int collect(struct box *b)
 {
     siginfo_t info = { 0 };
 
+    b->collected = true;
     if (waitid(P_PIDFD, (id_t)b->jail.pidfd, &info, WEXITED | WNOHANG))
         return 0;
     return info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f;

@@ -65,7 +65,7 @@ struct box { /* one sandbox */
     struct template template;      /* another one (root >= 0) */
     uint32_t family;
     int layer; /* -1: not made yet; holds the lock that says it is in use */
-    bool cgroup_made, socket_made;
+    bool cgroup_made, socket_made, collected;
     struct jail jail;
     struct source ended, report, memory;
     int64_t deadline;
@@ -117,6 +117,7 @@ void box_free(struct box *b); /* gives everything back; also half-made ones */
 
 /* source.c: what a sandbox is built on */
 int source_open(struct box *b, struct err *err); /* finds its template */
+int source_adopt(struct box *b, const char *fingerprint, struct err *err); /* the very same one */
 void source_close(struct box *b);
 int source_start(struct keeper *k, struct err *err);
 void source_refresh(struct keeper *k); /* looks whether the machine has changed under us */

@@ -27,7 +27,7 @@
 #include "base/mem.h"
 #include "keep/keeper.h"
 
-enum { GROW_CHECK_MS = 100, GRACE_S = 10, SWEEP_MS = 60000 };
+enum { GROW_CHECK_MS = 100, GRACE_S = 10, SWEEP_MS = 60000, AGAIN_MS = 1000 };
 
 static bool layer_is_alive(const char *name, void *arg)
 {
@@ -48,13 +48,17 @@ static bool layer_is_alive(const char *name, void *arg)
     return alive;
 }
 
-static void sweep(const struct keeper *k)
+/* Returns in how many ms to look again: soon, while the kernel is still at it. */
+static int64_t sweep(const struct keeper *k)
 {
     struct err err;
+    int left;
 
     cgroups_sweep(&k->cgroups, "run-", GRACE_S);
-    if (volume_sweep(k->volume, layer_is_alive, k->volume, &err) < 0)
+    left = volume_sweep(k->volume, layer_is_alive, k->volume, &err);
+    if (left < 0)
         log_warn("cannot sweep the volume", KV("error", err.msg));
+    return left > 0 ? AGAIN_MS : SWEEP_MS;
 }
 
 static void delete_one(const struct keeper *k, const char *name)
@@ -94,10 +98,8 @@ static _Noreturn void run(const struct keeper *k, int sock)
 
         if (poll(&p, 1, GROW_CHECK_MS) == 0) {
             grow(k);
-            if (clock_ms() >= next_sweep) {
-                sweep(k);
-                next_sweep = clock_ms() + SWEEP_MS;
-            }
+            if (clock_ms() >= next_sweep)
+                next_sweep = clock_ms() + sweep(k);
             continue;
         }
         n = recv(sock, name, sizeof(name) - 1, 0);

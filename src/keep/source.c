@@ -131,6 +131,35 @@ void source_finish(struct keeper *k)
     k->generation = NULL;
 }
 
+/* Nothing will be mounted from it any more; what counts is that nobody deletes it. */
+static struct generation *hold(struct keeper *k, const char *fingerprint, struct err *err)
+{
+    AUTO(freep) char *dir = host_dir(k);
+    struct generation *g;
+
+    if (!strcmp(fingerprint, k->generation->host.fingerprint)) {
+        k->generation->users++;
+        return k->generation;
+    }
+    g = xcalloc(1, sizeof(*g));
+    g->users = 1;
+    if (host_hold(dir, fingerprint, &g->host, err)) {
+        free(g);
+        return NULL;
+    }
+    return g;
+}
+
+int source_adopt(struct box *b, const char *fingerprint, struct err *err)
+{
+    if (template_open(b->keeper->o.data_dir, b->spec.template, &b->template, err))
+        return err_in(err, "template");
+    if (b->template.kind != TEMPLATE_HOST)
+        return 0;
+    b->generation = hold(b->keeper, fingerprint, err);
+    return b->generation ? 0 : -1;
+}
+
 int source_open(struct box *b, struct err *err)
 {
     struct keeper *k = b->keeper;

@@ -34,7 +34,7 @@ static int set_frozen(struct verb_call *v, bool frozen, struct err *err)
         return -1;
     }
     v->box->frozen = frozen;
-    return 1;
+    return adopt_record(v->box, err) ? -1 : 1;
 }
 
 static int do_freeze(struct verb_call *v, struct err *err) { return set_frozen(v, true, err); }
