@@ -22,10 +22,10 @@
 #include "jail/host_build.h"
 #include "jail/rmtree.h"
 
-enum { TEXT_MAX = 8 << 20, OPEN_TRIES = 4 };
+enum { TEXT_MAX = 8 << 20, OPEN_TRIES = 4, LOCAL_MAX = 256 };
 
-/* What a change of the machine shows in. Directories show names that come and go in them; a file
- * that changes deeper in /usr is seen only through the package database. */
+/* What a change of the machine shows in. Directories show names that come and go in them; what
+ * changes deeper in /usr is seen only through the package database. */
 static const char *const watched[] = {
     "var/lib/dpkg/status",
     "var/lib/rpm/rpmdb.sqlite",
@@ -50,11 +50,7 @@ static const char *const watched[] = {
     "usr/lib",
     "usr/libexec",
     "usr/share",
-    "usr/local",
-    "usr/local/bin",
-    "usr/local/sbin",
-    "usr/local/lib",
-    "usr/local/share",
+    "usr/local", /* and what is in it: see hash_local() */
 };
 static const char *const watched_mirrors[] = { "etc/apt/sources.list", "etc/apt/sources.list.d",
                                                "etc/pip.conf", "etc/npmrc" };
@@ -83,6 +79,22 @@ static void hash_file(struct sha256_ctx *h, int source, const char *path)
     sha256_update(h, sizeof(v), (const uint8_t *)v);
 }
 
+/* Administrators put things into /usr/local by hand, where no package database tells of it. */
+static void hash_local(struct sha256_ctx *h, int source)
+{
+    int fd = host_tree_open(source, "usr/local", O_RDONLY | O_DIRECTORY);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+
+    for (int n = 0; d && n < LOCAL_MAX && (e = readdir(d)); n++)
+        if (strcmp(e->d_name, ".."))
+            hash_file(h, fd, e->d_name);
+    if (d)
+        closedir(d);
+    else
+        closep(&fd);
+}
+
 static void hash_extra(struct sha256_ctx *h, int source, const struct host_options *o)
 {
     AUTO(buf_free) struct buf path = { 0 };
@@ -99,7 +111,7 @@ int host_fingerprint(const struct host_options *o, char out[static HOST_FINGERPR
 {
     AUTO(closep) int source = open(source_of(o), O_PATH | O_DIRECTORY | O_CLOEXEC);
     unsigned char digest[SHA256_DIGEST_SIZE];
-    const uint8_t flags[] = { o->hide_local, o->no_ca, (uint8_t)o->mirrors, geteuid() == 0 };
+    const uint8_t flags[] = { o->hide_local, o->no_ca, o->mirrors, geteuid() == 0 };
     struct sha256_ctx h;
 
     if (source < 0)
@@ -111,8 +123,9 @@ int host_fingerprint(const struct host_options *o, char out[static HOST_FINGERPR
     sha256_update(&h, sizeof(flags), flags);
     for (size_t i = 0; i < ARRAY_LEN(watched); i++)
         hash_file(&h, source, watched[i]);
-    for (size_t i = 0; o->mirrors == HOST_MIRRORS_HOST && i < ARRAY_LEN(watched_mirrors); i++)
+    for (size_t i = 0; o->mirrors && i < ARRAY_LEN(watched_mirrors); i++)
         hash_file(&h, source, watched_mirrors[i]);
+    hash_local(&h, source);
     hash_extra(&h, source, o);
     sha256_digest(&h, sizeof(digest), digest);
     for (size_t i = 0; i < (HOST_FINGERPRINT - 1) / 2; i++)
@@ -125,7 +138,11 @@ static bool is_fingerprint(const char *s)
     return strspn(s, "0123456789abcdef") == HOST_FINGERPRINT - 1 && !s[HOST_FINGERPRINT - 1];
 }
 
-static bool is_temporary(const char *s) { return strstr(s, ".tmp.") != NULL; }
+static bool is_temporary(const char *s)
+{
+    return strspn(s, "0123456789abcdef") == HOST_FINGERPRINT - 1 &&
+           str_starts(str_of(s + HOST_FINGERPRINT - 1), ".tmp.");
+}
 
 static void remove_layers(const char *dir, const char *name)
 {

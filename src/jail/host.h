@@ -9,14 +9,16 @@
  * A pair is a generation: DIR/<fingerprint>/{base,usrfix,info}, complete from the moment that it
  * has this name and never changed afterwards. The fingerprint covers the package database,
  * accounts, links, the directories of /usr, Cove's version and the options; when it changes, a new
- * generation is built beside the old one, which stays as long as somebody holds it.
+ * generation is built beside the old one, which stays as long as somebody holds it. It does not
+ * see what is put by hand deeper into /usr than /usr/local/x/: a closed file that appears there
+ * is hidden from the next generation on, and open to sandbox root until then.
  *
  * Holding: host_open and host_hold take a shared flock on the generation's directory, kept by
  * `lock` until host_close. The keeper keeps one template open for each generation that a living or
  * paused sandbox uses; after a restart it calls host_hold for those it adopts and only then
  * host_sweep. A lock belongs to the open file, so it ends with the process, crash or not.
  *
- * All of this blocks and is for a process with one thread: a build (0.3 s quiet, seconds on a busy
+ * All of this blocks and is for a process with one thread: a build (0.4 s quiet, seconds on a busy
  * disk) belongs into a child. Only host_fingerprint, host_hold and a host_open that finds its
  * generation are quick enough for the keeper itself.
  *
@@ -31,18 +33,13 @@
 
 #include "base/err.h"
 
-enum host_mirrors {
-    HOST_MIRRORS_DEFAULT, /* the distribution's public servers */
-    HOST_MIRRORS_HOST,    /* the machine's, where no credential stands in them */
-};
-
 struct host_options {             /* zero-initialised: the defaults, but for the resolver */
     const char *source;           /* the machine's root directory; NULL: "/" */
     const char *resolver;         /* address for resolv.conf; NULL: no name server in it */
     const char *const *etc_extra; /* names below /etc to take as they are; ends with NULL */
     bool hide_local;              /* nothing of /usr/local */
     bool no_ca;                   /* no certificate authorities, the machine's own neither */
-    enum host_mirrors mirrors;
+    bool mirrors;                 /* where its packages come from, if no credential stands there */
 };
 
 enum { HOST_FINGERPRINT = 33 }; /* 32 hexadecimal digits and a NUL */

@@ -160,6 +160,8 @@ static void add_ours(struct host_accounts *a, const struct host_shells *shells, 
 {
     struct host_account *u = add(a, true, str_of(name)), *g = add(a, false, str_of(name));
 
+    if (!u || !g)
+        return;
     g->id = u->id = u->gid = id;
     u->home = arena_strdup(&a->arena, str_of(home));
     u->shell = arena_strdup(&a->arena, str_of(shells->login));

@@ -1,8 +1,7 @@
 /* host_mirrors.c - see host_mirrors.h; and the files that come of it.
  *
- * By default the machine's own settings are not looked at: an address may carry a token. With
- * mirrors = host they are, and a file with anything doubtful in it is left out as a whole. A token
- * that is part of a path cannot be told from a path: the option is the operator's word. */
+ * An address may carry a token, so a file with anything doubtful in it is left out as a whole. A
+ * token that is part of a path cannot be told from a path: the option is the operator's word. */
 #include "jail/host_mirrors.h"
 
 #include <errno.h>
@@ -13,29 +12,6 @@
 #include "jail/host_build.h"
 
 enum { TEXT_MAX = 1 << 20 };
-
-static const struct distribution {
-    const char *id, *uri, *security, *suites[4], *components, *keyring;
-} distributions[] = {
-    { "debian",
-      "http://deb.debian.org/debian",
-      "http://deb.debian.org/debian-security",
-      { "", "-updates" },
-      "main",
-      "usr/share/keyrings/debian-archive-keyring.gpg" },
-#ifdef __x86_64__
-    { "ubuntu",
-      "http://archive.ubuntu.com/ubuntu",
-      "http://security.ubuntu.com/ubuntu",
-#else
-    { "ubuntu",
-      "http://ports.ubuntu.com/ubuntu-ports",
-      "http://ports.ubuntu.com/ubuntu-ports",
-#endif
-      { "", "-updates", "-backports" },
-      "main restricted universe multiverse",
-      "usr/share/keyrings/ubuntu-archive-keyring.gpg" },
-};
 
 static bool is_break(char c)
 {
@@ -143,66 +119,6 @@ size_t host_mirrors_keys(struct str text, const char *const *keys, struct buf *o
     return found;
 }
 
-struct str host_mirrors_release(struct str os_release, const char *name)
-{
-    struct str line, key, value;
-
-    while (os_release.n) {
-        str_cut(os_release, '\n', &line, &os_release);
-        if (!str_cut(line, '=', &key, &value) || !str_is(key, name))
-            continue;
-        if (value.n >= 2 && (value.p[0] == '"' || value.p[0] == '\'') &&
-            value.p[value.n - 1] == value.p[0])
-            value.p++, value.n -= 2;
-        return value;
-    }
-    return (struct str){ 0 };
-}
-
-static const struct distribution *distribution(struct str id)
-{
-    for (size_t i = 0; i < ARRAY_LEN(distributions); i++)
-        if (str_is(id, distributions[i].id))
-            return &distributions[i];
-    return NULL;
-}
-
-const char *host_mirrors_keyring(struct str id)
-{
-    const struct distribution *d = distribution(id);
-
-    return d ? d->keyring : NULL;
-}
-
-static bool plain_word(struct str s)
-{
-    for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] < 'a' || s.p[i] > 'z')
-            return false;
-    return s.n > 0 && s.n < 64;
-}
-
-bool host_mirrors_default(struct str os_release, bool keyring, struct buf *out)
-{
-    const struct distribution *d = distribution(host_mirrors_release(os_release, "ID"));
-    struct str codename = host_mirrors_release(os_release, "VERSION_CODENAME");
-
-    if (!d || !plain_word(codename))
-        return false;
-    for (int security = 0; security < 2; security++) {
-        buf_printf(out, "Types: deb\nURIs: %s\nSuites:", security ? d->security : d->uri);
-        if (security)
-            buf_printf(out, " %.*s-security", STR_ARG(codename));
-        for (size_t i = 0; !security && i < ARRAY_LEN(d->suites) && d->suites[i]; i++)
-            buf_printf(out, " %.*s%s", STR_ARG(codename), d->suites[i]);
-        buf_printf(out, "\nComponents: %s\n", d->components);
-        if (keyring)
-            buf_printf(out, "Signed-By: /%s\n", d->keyring);
-        buf_puts(out, security ? "" : "\n");
-    }
-    return true;
-}
-
 static int put(struct host_build *b, const char *path, const struct buf *text, struct err *err)
 {
     struct host_node n = { .path = path, .mode = 0644, .bytes = buf_str(text) };
@@ -262,19 +178,7 @@ static int take_machines(struct host_build *b, struct err *err)
 
 int host_mirrors_build(struct host_build *b, struct err *err)
 {
-    AUTO(buf_free) struct buf release = { 0 };
-    AUTO(buf_free) struct buf out = { 0 };
-    const char *keyring;
-    struct stat st;
-
     if (take_list(b, "etc/apk/repositories", err)) /* Alpine has no other default */
         return -1;
-    if (b->o->mirrors == HOST_MIRRORS_HOST)
-        return take_machines(b, err);
-    if (!b->dpkg || host_tree_read(b, "usr/lib/os-release", TEXT_MAX, &release, &st))
-        return 0;
-    keyring = host_mirrors_keyring(host_mirrors_release(buf_str(&release), "ID"));
-    if (!host_mirrors_default(buf_str(&release), keyring && host_tree_has(b, keyring), &out))
-        return 0;
-    return put(b, "etc/apt/sources.list.d/cove.sources", &out, err);
+    return b->o->mirrors ? take_machines(b, err) : 0;
 }

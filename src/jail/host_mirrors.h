@@ -13,11 +13,4 @@ void host_mirrors_strip(struct str text, struct buf *out); /* without comments *
  * http or https without credentials. Returns how many. */
 size_t host_mirrors_keys(struct str text, const char *const *keys, struct buf *out);
 
-/* deb822 sources of the distribution itself, by os-release. false: not one we know. */
-bool host_mirrors_default(struct str os_release, bool keyring, struct buf *out);
-/* The value of NAME= in os-release, quotes removed; empty when absent. */
-struct str host_mirrors_release(struct str os_release, const char *name);
-/* The archive's keyring for an ID of os-release; NULL: not known. */
-const char *host_mirrors_keyring(struct str id);
-
 #endif

@@ -55,6 +55,7 @@ static int64_t sweep(const struct keeper *k)
     int left;
 
     cgroups_sweep(&k->cgroups, "run-", GRACE_S);
+    ids_sweep(&k->ids);
     left = volume_sweep(k->volume, layer_is_alive, k->volume, &err);
     if (left < 0)
         log_warn("cannot sweep the volume", KV("error", err.msg));

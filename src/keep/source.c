@@ -22,7 +22,7 @@ enum { CHECK_MS = 1000 };
 static const struct host_options *options(void)
 {
     static char resolver[INET_ADDRSTRLEN];
-    static struct host_options o;
+    static struct host_options o = { .mirrors = true };
     struct net_plan plan;
     struct err err;
 
