@@ -143,7 +143,7 @@ static int fill_request(const struct run *r, struct keep_request *q, struct err 
         if (!limits_get(&l, id) && args_given(r->args, limit_rows[id].name))
             return err_set(err, ERR_INVALID, "--%s: 0 is no limit", limit_rows[id].name);
     c->network = strcmp(o->network, "open") ? KEEP_NET_NONE : KEEP_NET_OPEN;
-    c->flags = KEEP_TIED | (o->strict ? KEEP_STRICT : 0) | (o->durable ? KEEP_DURABLE : 0);
+    c->flags = KEEP_TIED | KEEP_EAGER | (o->strict ? KEEP_STRICT : 0) | (o->durable ? KEEP_DURABLE : 0);
     if (o->mounts.n > KEEP_MOUNTS)
         return err_set(err, ERR_LIMIT, "--mount: more than %d", KEEP_MOUNTS);
     for (; c->nmounts < o->mounts.n; c->nmounts++)
@@ -207,6 +207,7 @@ static int run_all(struct run *r, struct run_session *s, const char *data_dir, c
 {
     struct keep_request q = { 0 };
     struct keep_reply reply;
+    size_t nfirst = 1;
 
     if (fill_request(r, &q, err))
         return -1;
@@ -215,14 +216,18 @@ static int run_all(struct run *r, struct run_session *s, const char *data_dir, c
             return -1;
     if (find_keeper(r, data_dir, run_dir, err) || catch_signals(r, err))
         return -1;
-    if (keep_call(&r->keep, &q, &reply, NULL, NULL, run_event, r, err))
+    if (keep_call(&r->keep, &q, &reply, &r->first, &nfirst, run_event, r, err))
         return -1;
+    if (!nfirst)
+        r->first = -1;
     r->state = reply.u.state;
     r->created_us = clock_us();
     if (co_run(run_session, s))
         return err_sys(err, "start the event loop");
     r->ended_us = clock_us();
     end_sandbox(r);
+    if (r->ended && r->reason == ENDED_FAILED)
+        return err_set(err, r->why.code, "%s", r->why.msg);
     /* why it ended by itself says more than what broke for that; our own request says nothing */
     if (s->failed && !r->done && (!r->ended || r->reason == ENDED_BY_REQUEST))
         return err_set(err, s->err.code, "%s", s->err.msg);
@@ -234,7 +239,7 @@ static int run_run(struct args *a)
     struct run_options *o = a->values;
     AUTO(freep) char *data_dir = o->data_dir ? xstrdup(o->data_dir) : dirs_data();
     AUTO(freep) char *run_dir = o->run_dir ? xstrdup(o->run_dir) : dirs_run();
-    struct run r = { .args = a, .o = o, .argv = a->words, .keep.fd = -1, .started_us = clock_us() };
+    struct run r = { .args = a, .o = o, .argv = a->words, .keep.fd = -1, .first = -1, .started_us = clock_us() };
     struct run_session s = { .run = &r };
     struct err err = { 0 };
     uint32_t ignored;

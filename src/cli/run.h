@@ -30,6 +30,7 @@ struct run { /* one `cove run` */
     char id[KEEP_ID];
     bool rootless;
     struct keep keep;
+    int first; /* the connection that came with the sandbox; -1: used */
     struct client client;
     struct envd envd;
     struct run_forward forwards[RUN_FORWARDS];
@@ -49,6 +50,7 @@ struct run { /* one `cove run` */
     bool was_met[LIMIT_COUNT];
     bool ended; /* the sandbox did, before the command */
     enum keep_reason reason;
+    struct err why; /* with ENDED_FAILED */
     struct keep_state state;
     int64_t started_us, created_us, ended_us, gone_us;
 };

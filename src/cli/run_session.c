@@ -29,6 +29,8 @@ void run_event(const struct keep_reply *event, void *run)
     } else if (event->kind == KEEP_ENDED) {
         r->ended = true;
         r->reason = (enum keep_reason)event->reason;
+        if (r->reason == ENDED_FAILED)
+            err_set(&r->why, (enum err_code)event->code, "%s", event->message);
         r->state = event->u.state;
     }
 }
@@ -62,6 +64,8 @@ static int dial(void *arg, int64_t until, struct err *err)
     int fd;
 
     (void)until;
+    if (r->first >= 0)
+        return TAKE(r->first, -1);
     memcpy(q.id, r->id, sizeof(q.id));
     if (keep_call(&r->keep, &q, &reply, &fd, &n, run_event, r, err))
         return -1;

@@ -70,6 +70,31 @@ static bool has_file(int cove, const char *file)
     return !faccessat(cove, file, F_OK, 0);
 }
 
+/* Weights are the business of one scheduler, and mean nothing where no disk uses it. */
+static bool weights_work(void)
+{
+    DIR *d = opendir("/sys/block");
+    const struct dirent *e;
+    bool found = false;
+
+    while (d && !found && (e = readdir(d))) {
+        char path[300], text[128];
+        AUTO(closep) int fd = -1;
+        ssize_t n;
+
+        if (*e->d_name == '.' || !strncmp(e->d_name, "loop", 4) || !strncmp(e->d_name, "ram", 3))
+            continue;
+        snprintf(path, sizeof(path), "/sys/block/%.64s/queue/scheduler", e->d_name);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        text[MAX(n, 0)] = 0;
+        found = strstr(text, "[bfq]") != NULL;
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
 static void use_v1(struct cgroups *c, enum cgroup_controller k, const char *mount_point)
 {
     int root = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -131,7 +156,8 @@ static void take_mount(struct cgroups *c, char *line)
     rest = str_of(options);
     while (str_next(&rest, ',', &option))
         for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++)
-            if (str_is(option, controllers[k].v1) && c->v1[k] < 0)
+            if (str_is(option, controllers[k].v1) && c->v1[k] < 0 &&
+                (k != CGROUP_IO || weights_work()))
                 use_v1(c, k, field[4]);
 }
 
@@ -170,6 +196,35 @@ void cgroups_close(struct cgroups *c)
         unlinkat(c->parents[k], "cove", AT_REMOVEDIR); /* refused while a sandbox is in it */
         close(TAKE(c->parents[k], -1));
     }
+}
+
+static bool uses_v1(const struct cgroups *c)
+{
+    for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++)
+        if (c->v1[k] >= 0)
+            return true;
+    return false;
+}
+
+/* Moving a process between version 1 cgroups takes a lock whose writers wait for an RCU grace period,
+ * milliseconds, unless somebody held it a moment ago. favordynmods, an option of any hierarchy's
+ * mount, keeps it ready for writers while the mount exists. */
+void cgroups_favor_moves(const struct cgroups *c, const char *dir)
+{
+    if (uses_v1(c) && (mkdir(dir, 0700) ||
+                       mount("cove", dir, "cgroup", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+                             "none,name=cove,favordynmods")))
+        errno = 0; /* an older kernel: it works without, slower */
+}
+
+/* The same for one move that is about to come: a child waits that period out meanwhile. */
+pid_t cgroups_expect_move(const struct cgroups *c)
+{
+    pid_t pid = c->v1[CGROUP_MEMORY] < 0 ? 0 : fork();
+
+    if (pid || c->v1[CGROUP_MEMORY] < 0)
+        return MAX(pid, 0);
+    _exit(cgroup_write(c->v1[CGROUP_MEMORY], NULL, "cgroup.procs", "0") ? 1 : 0);
 }
 
 bool cgroups_enforce(const struct cgroups *c, enum cgroup_controller k)
@@ -244,26 +299,23 @@ static int make_dir(int cove, int parent, const char *name)
     return cove;
 }
 
-int cgroup_create(const struct cgroups *c, const char *name, const struct limits *l, int *into,
-                  struct err *err)
+int cgroup_create(const struct cgroups *c, const char *name, int *into, struct err *err)
 {
     *into = -1;
-    for (int k = 0; k <= CGROUP_CONTROLLERS; k++) {
-        int cove = k == CGROUP_CONTROLLERS ? c->unified : c->v1[k];
+    if (c->unified < 0)
+        return 0;
+    if (make_dir(c->unified, c->parents[CGROUP_CONTROLLERS], name) < 0)
+        return err_sys(err, "make cgroup cove/%s", name);
+    *into = openat(c->unified, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return *into < 0 ? err_sys(err, "open cgroup cove/%s", name) : 0;
+}
 
-        if (cove < 0 || make_dir(cove, c->parents[k], name) >= 0)
-            continue;
-        err_sys(err, "make cgroup cove/%s", name);
-        cgroup_remove(c, name);
-        return -1;
-    }
-    if (cgroup_limit(c, name, l, err)) {
-        cgroup_remove(c, name);
-        return -1;
-    }
-    if (c->unified >= 0)
-        *into = openat(c->unified, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return 0;
+int cgroup_set_up(const struct cgroups *c, const char *name, const struct limits *l, struct err *err)
+{
+    for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++)
+        if (c->v1[k] >= 0 && make_dir(c->v1[k], c->parents[k], name) < 0)
+            return err_sys(err, "make cgroup %s/cove/%s", controllers[k].v1, name);
+    return cgroup_limit(c, name, l, err);
 }
 
 int cgroup_attach(const struct cgroups *c, const char *name, pid_t pid, struct err *err)

@@ -29,10 +29,14 @@ struct cgroup_usage {
 
 int cgroups_open(struct cgroups *c, struct err *err);
 void cgroups_close(struct cgroups *c); /* removes `cove` where nobody uses it */
+void cgroups_favor_moves(const struct cgroups *c, const char *dir); /* mounts there; dir is made */
+pid_t cgroups_expect_move(const struct cgroups *c); /* the child to wait for; 0: none */
 bool cgroups_enforce(const struct cgroups *c, enum cgroup_controller k);
 
-/* On failure nothing is left. The descriptor of the version 2 directory is for clone3; -1: none. */
-int cgroup_create(const struct cgroups *c, const char *name, const struct limits *l, int *into,
+/* Two steps, so that the process can be born between them: the version 2 directory, whose descriptor
+ * is for clone3 (-1: none), then the others and all limits. cgroup_remove() undoes both. */
+int cgroup_create(const struct cgroups *c, const char *name, int *into, struct err *err);
+int cgroup_set_up(const struct cgroups *c, const char *name, const struct limits *l,
                   struct err *err);
 int cgroup_limit(const struct cgroups *c, const char *name, const struct limits *l,
                  struct err *err);

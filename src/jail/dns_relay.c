@@ -78,9 +78,15 @@ static void say(char state)
     close(READY);
 }
 
+/* No more than this; what the host allows may be less. */
 static void limit(int what, rlim_t value)
 {
-    setrlimit(what, &(const struct rlimit){ value, value });
+    struct rlimit l;
+
+    if (getrlimit(what, &l))
+        return;
+    l.rlim_cur = l.rlim_max = MIN(value, l.rlim_max);
+    setrlimit(what, &l);
 }
 
 static void become_nobody(void)
@@ -133,10 +139,10 @@ _Noreturn static void run(const struct net_plan *p, pid_t parent)
         log_error("the name server relay ends", KV("error", err.msg));
         _exit(1);
     }
-    if (first)
-        say('r');
     become_nobody();
     die_with(parent); /* a change of ids forgets it */
+    if (first)
+        say('r');
     dns_serve(&s);
     _exit(1);
 }

@@ -24,7 +24,7 @@ enum { TRIES = 3, RESOLV_MAX = 64 << 10, RESOLV_CHECK_MS = 1000, TOKEN = 1000, I
 struct dns_bounds dns_bounds = {
     .queries_per_s = 50,
     .burst = 200,
-    .in_flight = 1024,
+    .in_flight = 2048,
     .in_flight_per_source = 64,
     .connections = 256,
     .connections_per_source = 8,
@@ -39,6 +39,7 @@ struct source {      /* one per address of the /16 */
 
 struct query { /* a question over UDP */
     struct query *next;
+    struct source *source;
     struct sockaddr_in from;
     struct dns_query q;
     size_t n;
@@ -173,7 +174,7 @@ static void relay_udp(void *arg)
         done = ask_udp(q, &D.server[i % D.nserver], co_in(slice));
     if (!done)
         reply_error(q, DNS_SERVFAIL);
-    source_of(&q->from)->in_flight--;
+    q->source->in_flight--;
     D.in_flight--;
     q->next = D.free;
     D.free = q;
@@ -184,7 +185,7 @@ static struct query *take_query(void)
     struct query *q = D.free;
 
     if (!q)
-        return xmalloc(sizeof(*q)); /* never more than may be in flight, and one */
+        return xcalloc(1, sizeof(*q)); /* never more than may be in flight, and one */
     D.free = q->next;
     return q;
 }
@@ -192,7 +193,7 @@ static struct query *take_query(void)
 /* The query is passed on to a coroutine, or stays the caller's (false). */
 static bool start_udp(struct query *q)
 {
-    struct source *s = source_of(&q->from);
+    struct source *s = q->source = source_of(&q->from);
     enum dns_rcode code;
 
     if (!s)
@@ -247,7 +248,7 @@ static void listen_udp(void *arg)
 
 struct connection {
     int fd;
-    struct sockaddr_in from;
+    struct source *source;
 };
 
 static int send_framed(int fd, const unsigned char *p, size_t n, int64_t until)
@@ -308,7 +309,7 @@ static bool relay_tcp(const struct connection *c)
     code = dns_message_check(query, n, &q);
     if (code == DNS_SILENT)
         return false;
-    if (code == DNS_OK && !take_token(source_of(&c->from)))
+    if (code == DNS_OK && !take_token(c->source))
         code = DNS_REFUSED;
     if (code == DNS_OK) {
         refresh_servers();
@@ -331,7 +332,7 @@ static void serve_tcp(void *arg)
 
     while (co_now() < until && relay_tcp(c))
         ;
-    source_of(&c->from)->connections--;
+    c->source->connections--;
     D.connections--;
     co_close(c->fd);
     free(c);
@@ -339,7 +340,7 @@ static void serve_tcp(void *arg)
 
 static bool start_tcp(int fd)
 {
-    struct sockaddr_in from;
+    struct sockaddr_in from = { 0 };
     socklen_t len = sizeof(from);
     struct source *s;
     struct connection *c;
@@ -354,7 +355,7 @@ static bool start_tcp(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     c = xcalloc(1, sizeof(*c));
     c->fd = fd;
-    c->from = from;
+    c->source = s;
     s->connections++;
     D.connections++;
     if (!co_go(serve_tcp, c, NULL))

@@ -17,7 +17,7 @@ struct dns_bounds {
         connections_per_source, timeout_ms;
 };
 extern struct dns_bounds dns_bounds;
-enum { DNS_IN_FLIGHT_MAX = 4096, DNS_CONNECTIONS_MAX = 1024 };
+enum { DNS_IN_FLIGHT_MAX = 16384, DNS_CONNECTIONS_MAX = 1024 };
 
 void dns_serve(const struct dns_serve *s); /* never returns, but for want of memory at the start */
 

@@ -1,6 +1,7 @@
 /* ids.c - see ids.h. */
 #include "jail/ids.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -140,7 +141,7 @@ int ids_retake(struct ids *ids, uint32_t number, struct ids_claim *out, struct e
     return 0;
 }
 
-void ids_put(struct ids *ids, struct ids_claim *claim)
+void ids_put(const struct ids *ids, struct ids_claim *claim)
 {
     char name[16];
 
@@ -149,4 +150,32 @@ void ids_put(struct ids *ids, struct ids_claim *claim)
     snprintf(name, sizeof(name), "%u", claim->number);
     unlinkat(ids->dir, name, 0); /* while it is still locked: nobody can hold the name yet */
     close(TAKE(claim->lock, -1));
+}
+
+/* A living note is seen before the lock is tried: who adopts its sandbox must find it free. */
+static void sweep_number(const struct ids *ids, uint32_t number, const char *name)
+{
+    AUTO(closep) int fd = openat(ids->dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct ids_claim claim = { number, -1 };
+
+    if (fd < 0 || note_is_alive(fd))
+        return;
+    claim.lock = lock_number(ids, number);
+    if (claim.lock >= 0 && !note_is_alive(claim.lock))
+        ids_put(ids, &claim);
+    closep(&claim.lock);
+}
+
+void ids_sweep(const struct ids *ids)
+{
+    int fd = ids->dir < 0 ? -1 : openat(ids->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *e;
+    uint64_t number;
+
+    while (d && (e = readdir(d)))
+        if (!str_u64(str_of(e->d_name), &number) && number < IDS_NUMBERS)
+            sweep_number(ids, (uint32_t)number, e->d_name);
+    if (d)
+        closedir(d);
 }

@@ -37,7 +37,8 @@ int ids_take(struct ids *ids, struct ids_claim *out, struct err *err);
 int ids_note(const struct ids_claim *claim, const char *note, struct err *err);
 /* For adoption: this number, whose note is ours. */
 int ids_retake(struct ids *ids, uint32_t number, struct ids_claim *out, struct err *err);
-void ids_put(struct ids *ids, struct ids_claim *claim); /* forgets the note too */
+void ids_put(const struct ids *ids, struct ids_claim *claim); /* forgets the note too */
+void ids_sweep(const struct ids *ids); /* removes what killed keepers left: files that stand for nothing */
 static inline uint32_t ids_host(uint32_t number) { return IDS_FIRST + number * IDS_RANGE; }
 
 /* Adds the ranges that a file like /etc/subuid names to ids->foreign (bad lines are skipped). */

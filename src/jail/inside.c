@@ -1,8 +1,8 @@
-/* inside.c - the sandbox's first process, from its birth to the execution of the guest.
+/* inside.c - the sandbox's first process, from its birth to the moment it becomes the guest.
  *
  * Order: wait for id maps and layers; become root of the user namespace; overlay, /usr, /proc, /dev,
- * masks, the caller's mounts; pivot_root; wait for the cgroups; limits, filter, capabilities;
- * execveat. Every failure ends the process with one sentence for the parent.
+ * masks, the caller's mounts; pivot_root; wait for the cgroups; limits, filter, capabilities.
+ * Every failure ends the process with one sentence for the parent.
  *
  * A layer must be attached to this mount namespace before overlay takes it: one that is still
  * detached belongs to the parent's user namespace and is refused. They are stacked on one
@@ -29,7 +29,7 @@
 
 #include "base/mem.h"
 #include "io/fdpass.h"
-#include "jail/jail.h"
+#include "jail/birth.h"
 #include "jail/mounts.h"
 #include "jail/privilege.h"
 #include "jail/procfs.h"
@@ -39,8 +39,8 @@
 enum { WORK_DIRS = 1000 };
 
 struct inside {
-    const struct jail_spec *s;
-    int sock;
+    const struct birth *b;
+    int sock, listener;
     int trees[FDPASS_MAX]; /* layer, root's, usr's, dev, mounts: as jail.c sends them */
     size_t ntrees, taken;
     int root; /* the new root's mount */
@@ -76,8 +76,8 @@ static int become_root(struct err *err)
 
 static int stage_tree(const struct inside *in, int tree, struct err *err)
 {
-    if (move_mount(tree, "", AT_FDCWD, in->s->stage, MOVE_MOUNT_F_EMPTY_PATH))
-        return err_sys(err, "attach a layer at %s", in->s->stage);
+    if (move_mount(tree, "", AT_FDCWD, in->b->stage, MOVE_MOUNT_F_EMPTY_PATH))
+        return err_sys(err, "attach a layer at %s", in->b->stage);
     return 0;
 }
 
@@ -109,40 +109,40 @@ static int open_upper(int layer, const char *name, struct err *err)
     return fd < 0 ? err_sys(err, "open upper directory") : fd;
 }
 
-static int mount_overlay(const struct inside *in, const struct jail_stack *stack, const int *lowers,
-                         int upper, int work, struct err *err)
+static int mount_overlay(const struct inside *in, const int *lowers, size_t count, int upper, int work,
+                         struct err *err)
 {
     struct mount_option o[JAIL_LOWERS + 8];
     size_t n = 0;
 
-    for (size_t i = 0; i < stack->n; i++)
-        o[n++] = in->s->rootless ? (struct mount_option){ "lowerdir+", stack->lowers[i].path, -1 }
+    for (size_t i = 0; i < count; i++)
+        o[n++] = (in->b->flags & BIRTH_ROOTLESS) ? (struct mount_option){ "lowerdir+", in->b->root[i], -1 }
                                  : (struct mount_option){ "lowerdir+", NULL, lowers[i] };
     o[n++] = (struct mount_option){ "upperdir", NULL, upper };
     o[n++] = (struct mount_option){ "workdir", NULL, work };
     o[n++] = (struct mount_option){ "userxattr", NULL, -1 };
     o[n++] = (struct mount_option){ "xino", "on", -1 };
-    if (!in->s->durable)
+    if (!(in->b->flags & BIRTH_DURABLE))
         o[n++] = (struct mount_option){ "volatile", NULL, -1 };
     o[n] = (struct mount_option){ 0 };
     /* never nosuid: sudo inside leads to the sandbox's root only */
     return mounts_new("overlay", o, weakened("nodev") ? 0 : MOUNT_ATTR_NODEV, err);
 }
 
-static int build_overlay(struct inside *in, int layer, const struct jail_stack *stack,
-                         const char *name, struct err *err)
+static int build_overlay(struct inside *in, int layer, size_t count, const char *name,
+                         struct err *err)
 {
     char work_prefix[8];
     int lowers[JAIL_LOWERS];
     AUTO(closep) int upper = -1;
     AUTO(closep) int work = -1;
 
-    for (size_t i = 0; i < stack->n && !in->s->rootless; i++)
+    for (size_t i = 0; i < count && !(in->b->flags & BIRTH_ROOTLESS); i++)
         lowers[i] = next_tree(in);
     snprintf(work_prefix, sizeof(work_prefix), "%sw", name);
     upper = open_upper(layer, name, err);
     work = upper < 0 ? -1 : open_work(layer, work_prefix, err);
-    return work < 0 ? -1 : mount_overlay(in, stack, lowers, upper, work, err);
+    return work < 0 ? -1 : mount_overlay(in, lowers, count, upper, work, err);
 }
 
 static int write_file(int dir, const char *name, mode_t mode, const char *text, struct err *err)
@@ -174,7 +174,7 @@ static int write_identity(const struct inside *in, int upper, struct err *err)
     machine[32] = '\n';
     machine[33] = 0;
     snprintf(hosts, sizeof(hosts),
-             "127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost\n", in->s->id);
+             "127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost\n", in->b->id);
     return write_file(etc, "machine-id", 0444, machine, err) ||
            write_file(etc, "hosts", 0644, hosts, err);
 }
@@ -184,20 +184,20 @@ static int open_layer(struct inside *in, struct err *err)
 {
     int layer;
 
-    for (size_t i = 0; i < 1 + in->s->root.n + in->s->usr.n && !in->s->rootless; i++)
+    for (size_t i = 0; i < 1 + in->b->nroot + in->b->nusr && !(in->b->flags & BIRTH_ROOTLESS); i++)
         if (stage_tree(in, in->trees[i], err))
             return -1;
-    if (!in->s->rootless)
+    if (!(in->b->flags & BIRTH_ROOTLESS))
         return next_tree(in);
-    layer = open(in->s->layer_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return layer < 0 ? err_sys(err, "open %s", in->s->layer_path) : layer;
+    layer = open(in->b->layer, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return layer < 0 ? err_sys(err, "open %s", in->b->layer) : layer;
 }
 
 /* Without privilege the host's /usr belongs to ids that do not exist inside: readable, executable,
  * and nothing in it can be replaced, so it is bound read-only. */
 static int bind_usr(const struct inside *in, int where, struct err *err)
 {
-    AUTO(closep) int tree = mounts_clone(AT_FDCWD, in->s->usr.lowers[in->s->usr.n - 1].path,
+    AUTO(closep) int tree = mounts_clone(AT_FDCWD, in->b->usr,
                                          MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID,
                                          -1, true, err);
 
@@ -213,19 +213,19 @@ static int build_root(struct inside *in, struct err *err)
 
     if (upper < 0 || write_identity(in, upper, err))
         return -1;
-    in->root = build_overlay(in, layer, &in->s->root, "r", err);
+    in->root = build_overlay(in, layer, in->b->nroot, "r", err);
     if (in->root < 0)
         return err_in(err, "root file system");
     if (stage_tree(in, in->root, err))
         return -1;
-    if (!in->s->usr.n)
+    if (!in->b->nusr)
         return 0;
     usr = mounts_target(in->root, "/usr", false, err);
     if (usr < 0)
         return -1;
-    if (in->s->rootless)
+    if ((in->b->flags & BIRTH_ROOTLESS))
         return bind_usr(in, usr, err);
-    mount = build_overlay(in, layer, &in->s->usr, "u", err);
+    mount = build_overlay(in, layer, in->b->nusr, "u", err);
     return mount < 0 ? err_in(err, "/usr") : mounts_attach(mount, usr, err);
 }
 
@@ -274,24 +274,28 @@ static int bind_host_nodes(const struct inside *in, struct err *err)
 static int mount_dev(struct inside *in, struct err *err)
 {
     char size[24];
-    struct mount_option pts[] = { { "newinstance", NULL, -1 }, { "ptmxmode", "0666", -1 },
-                                  { "mode", "0620", -1 },      { "gid", "5", -1 },
+    /* terminals are counted for the whole machine: without "max" one sandbox could have them all */
+    struct mount_option pts[] = { { "newinstance", NULL, -1 },
+                                  { "ptmxmode", "0666", -1 },
+                                  { "mode", "0620", -1 },
+                                  { "max", weakened("terminals") ? "4096" : "256", -1 },
+                                  { "gid", "5", -1 },
                                   { 0 } };
     struct mount_option shm[] = { { "size", size, -1 }, { "mode", "1777", -1 }, { 0 } };
 
-    if (in->s->rootless && syscall(SYS_setresgid, 0, 5, 0))
-        pts[3] = (struct mount_option){ 0 }; /* no such group where one id is mapped */
-    else if (in->s->rootless && syscall(SYS_setresgid, 0, 0, 0))
+    if ((in->b->flags & BIRTH_ROOTLESS) && syscall(SYS_setresgid, 0, 5, 0))
+        pts[4] = (struct mount_option){ 0 }; /* no such group where one id is mapped */
+    else if ((in->b->flags & BIRTH_ROOTLESS) && syscall(SYS_setresgid, 0, 0, 0))
         return err_sys(err, "become root again");
-    if (in->s->rootless ? bind_host_nodes(in, err) : 0)
+    if ((in->b->flags & BIRTH_ROOTLESS) ? bind_host_nodes(in, err) : 0)
         return -1;
-    if (!in->s->rootless) {
+    if (!(in->b->flags & BIRTH_ROOTLESS)) {
         AUTO(closep) int where = mounts_target(in->root, "/dev", false, err);
 
         if (where < 0 || mounts_attach(next_tree(in), where, err))
             return -1;
     }
-    snprintf(size, sizeof(size), "%llu", (unsigned long long)in->s->shm_bytes);
+    snprintf(size, sizeof(size), "%llu", (unsigned long long)(weakened("limits") ? 0 : in->b->shm_bytes));
     return attach_new(in->root, "/dev/pts", "devpts", pts,
                       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err) ||
            attach_new(in->root, "/dev/shm", "tmpfs", shm,
@@ -300,14 +304,14 @@ static int mount_dev(struct inside *in, struct err *err)
 
 static int mount_callers(struct inside *in, struct err *err)
 {
-    for (size_t i = 0; i < in->s->nmounts; i++) {
-        const struct jail_mount *m = &in->s->mounts[i];
+    for (size_t i = 0; i < in->b->nmounts; i++) {
+        const struct birth_mount *m = &in->b->mounts[i];
         AUTO(closep) int where = mounts_target(in->root, m->guest, m->file, err);
         int tree;
 
         if (where < 0)
             return -1;
-        tree = !in->s->rootless ? next_tree(in)
+        tree = !(in->b->flags & BIRTH_ROOTLESS) ? next_tree(in)
                                 : mounts_clone(AT_FDCWD, m->host,
                                                MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
                                                    (m->read_only ? MOUNT_ATTR_RDONLY : 0),
@@ -320,10 +324,10 @@ static int mount_callers(struct inside *in, struct err *err)
 
 static int enter_root(const struct inside *in, struct err *err)
 {
-    if (fchdir(in->root) || syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) ||
-        chdir("/"))
+    if (fchdir(in->root) || syscall(SYS_pivot_root, ".", ".") ||
+        (!weakened("pivot") && umount2(".", MNT_DETACH)) || chdir("/"))
         return err_sys(err, "enter the new root");
-    if (sethostname(in->s->id, strlen(in->s->id)))
+    if (sethostname(in->b->id, strlen(in->b->id)))
         return err_sys(err, "set the host name");
     return 0;
 }
@@ -334,7 +338,7 @@ static int loopback_up(const struct inside *in, struct err *err)
     struct ifreq r = { .ifr_name = "lo", .ifr_flags = IFF_UP };
     AUTO(closep) int s = -1;
 
-    if (in->s->netns >= 0)
+    if (in->b->flags & BIRTH_NETNS)
         return 0;
     s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     return s < 0 || ioctl(s, SIOCSIFFLAGS, &r) ? err_sys(err, "bring up lo") : 0;
@@ -345,94 +349,93 @@ static int loopback_up(const struct inside *in, struct err *err)
 /* Of the sandbox's own cgroups, so only now; its path then reads "/" inside. */
 static int enter_cgroup_namespace(struct err *err)
 {
-    return unshare(CLONE_NEWCGROUP) ? err_sys(err, "make a cgroup namespace") : 0;
+    if (!weakened("cgroupns") && unshare(CLONE_NEWCGROUP))
+        return err_sys(err, "make a cgroup namespace");
+    return 0;
 }
 
-static int lower_limits(const struct jail_spec *s, struct err *err)
+static int lower_limits(const struct birth *b, struct err *err)
 {
     struct rlimit files, none = { 0, 0 };
 
     if (getrlimit(RLIMIT_NOFILE, &files))
         return err_sys(err, "limits");
-    files.rlim_max = MIN(files.rlim_max, (rlim_t)s->open_files);
+    files.rlim_max = MIN(files.rlim_max, (rlim_t)b->open_files);
     files.rlim_cur = files.rlim_max;
+    if (weakened("rlimits"))
+        return 0;
     if (setrlimit(RLIMIT_NOFILE, &files) || setrlimit(RLIMIT_CORE, &none))
         return err_sys(err, "limits");
     return 0;
 }
 
 /* 0..2 lead nowhere, 3 is the guest's listener, 4 its own out-of-memory score, which it cannot open
- * itself once it is untraceable. Nothing else survives. */
-static int place_descriptors(struct inside *in, int *guest, struct err *err)
+ * itself once it is untraceable. Nothing else stays open but the socket we report by, last. */
+static int place_descriptors(struct inside *in, struct err *err)
 {
-    enum { ABOVE = 16 };
-    /* changing ids made us unreadable to ourselves; nobody else is here yet, and exec sets it anew */
+    enum { ABOVE = 16, SOCK = 5 };
+    /* changing ids made us unreadable to ourselves; nobody else is here yet */
     int dumpable = prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
-    int low[] = { open("/dev/null", O_RDWR | O_CLOEXEC), -1, -1, in->s->listener,
-                  open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC) };
+    int low[] = { open("/dev/null", O_RDWR | O_CLOEXEC), -1, -1, in->listener,
+                  open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC), in->sock };
     int high[ARRAY_LEN(low)];
 
     if (dumpable)
         return err_sys(err, "read our own /proc files");
     low[1] = low[2] = low[0];
-    in->sock = fcntl(in->sock, F_DUPFD_CLOEXEC, ABOVE);
-    *guest = fcntl(in->s->guest, F_DUPFD_CLOEXEC, ABOVE);
     for (size_t i = 0; i < ARRAY_LEN(low); i++)
         if ((high[i] = fcntl(low[i], F_DUPFD_CLOEXEC, ABOVE)) < 0)
             return err_sys(err, "place descriptor %zu", i);
     for (size_t i = 0; i < ARRAY_LEN(high); i++)
         if (dup2(high[i], (int)i) < 0)
             return err_sys(err, "place descriptor %zu", i);
-    if (!weakened("descriptors") && close_range(ARRAY_LEN(high), ~0U, CLOSE_RANGE_CLOEXEC))
+    in->sock = SOCK;
+    if (close_range(ARRAY_LEN(high), ~0U, weakened("descriptors") ? CLOSE_RANGE_CLOEXEC : 0))
         return err_sys(err, "close descriptors");
     return 0;
 }
 
-static int execute(const struct inside *in, int guest, struct err *err)
+/* The memory of this process belongs to the machine's own user namespace, where it was loaded; not
+ * dumpable, only whoever may trace there can trace, read or look into it: nobody inside, root with
+ * CAP_SYS_PTRACE included. */
+static int become_untraceable(struct err *err)
 {
-    char log[64];
-    const char *argv[] = { "cove-guest", "--listen-fd", "3",   "--oom-fd", "4",
-                           "--log-level", "off",        "--set", log,
-                           in->s->strict ? "--strict" : NULL, NULL };
-    char *envp[] = { NULL };
-
-    snprintf(log, sizeof(log), "process.output-bytes=%llu", (unsigned long long)in->s->log_bytes);
-    syscall(SYS_execveat, guest, "", argv, envp, AT_EMPTY_PATH);
-    return err_sys(err, "execute the guest");
+    if (!weakened("guest") && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+        return err_sys(err, "become untraceable");
+    return 0;
 }
 
 static int build(struct inside *in, struct err *err)
 {
     size_t none = 0;
-    int guest;
 
     in->ntrees = FDPASS_MAX;
     if (wait_for(in, 't', in->trees, &in->ntrees, err) || become_root(err))
         return -1;
     /* before the next word from the parent: if it has died already, there will be none */
-    if (in->s->mortal && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
+    if (in->b->flags & BIRTH_MORTAL && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
         return err_sys(err, "tie the sandbox to its keeper");
     if (build_root(in, err) || procfs_mount(in->root, err) || mount_dev(in, err) ||
-        procfs_mask(in->root, err) || mount_callers(in, err) || enter_root(in, err) || loopback_up(in, err))
+        procfs_mask(in->root, err) || mount_callers(in, err) || enter_root(in, err) ||
+        loopback_up(in, err))
         return -1;
     if (wait_for(in, 'g', NULL, &none, err) || enter_cgroup_namespace(err) ||
-        lower_limits(in->s, err) || place_descriptors(in, &guest, err))
+        lower_limits(in->b, err) || place_descriptors(in, err))
         return -1;
     /* the filter first: loading it without no_new_privs needs a capability that the next drops */
-    if (seccomp_load(err) || privilege_drop(in->s->strict, err))
-        return -1;
-    return execute(in, guest, err);
+    return seccomp_load(err) || privilege_drop(in->b->flags & BIRTH_STRICT, err) ||
+           become_untraceable(err);
 }
 
-void inside_main(const struct jail_spec *s, int sock)
+void inside_build(const struct birth *b, int sock, int listener)
 {
-    struct inside in = { .s = s, .sock = sock, .root = -1 };
+    struct inside in = { .b = b, .sock = sock, .listener = listener, .root = -1 };
     struct err err = { 0 };
-    sigset_t none;
 
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    build(&in, &err); /* returns only when something went wrong */
+    if (!build(&in, &err)) {
+        close(in.sock); /* the word that it worked */
+        return;
+    }
     if (write(in.sock, &err, sizeof(err)) < 0)
         _exit(126);
     _exit(127);

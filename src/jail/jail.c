@@ -3,10 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sched.h>
-#include <sched.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -19,52 +19,10 @@
 
 #include "base/mem.h"
 #include "io/fdpass.h"
-#include "jail/ids.h"
+#include "jail/birth.h"
 #include "jail/idmap.h"
 #include "jail/mounts.h"
 #include "jail/weaken.h"
-
-#define NAMESPACES                                                                                 \
-    (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
-
-static pid_t birth(const struct jail_spec *s, int *pidfd)
-{
-    struct clone_args a = {
-        .flags = NAMESPACES | CLONE_PIDFD | (s->netns < 0 ? CLONE_NEWNET : 0),
-        .pidfd = (uint64_t)(uintptr_t)pidfd,
-        .exit_signal = SIGCHLD,
-    };
-
-    if (s->cgroup >= 0) {
-        a.flags |= CLONE_INTO_CGROUP;
-        a.cgroup = (uint64_t)s->cgroup;
-    }
-    return (pid_t)syscall(SYS_clone3, &a, sizeof(a));
-}
-
-/* The child cannot enter the ready network namespace itself once it is in its user namespace, so we
- * do, for the moment of the clone. Staying in it would be worse than ending. */
-static pid_t birth_in_network(const struct jail_spec *s, int *pidfd)
-{
-    static int home = -1;
-    pid_t pid;
-    int error;
-
-    if (s->netns < 0 || weakened("netns"))
-        return birth(s, pidfd);
-    if (home < 0)
-        home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    if (home < 0 || setns(s->netns, CLONE_NEWNET))
-        return -1;
-    pid = birth(s, pidfd);
-    if (!pid)
-        return 0;
-    error = errno;
-    if (setns(home, CLONE_NEWNET))
-        abort();
-    errno = error;
-    return pid;
-}
 
 /* ---- layers ---- */
 
@@ -81,7 +39,8 @@ static void close_trees(struct trees *t)
 
 static int add_tree(struct trees *t, int fd, uint64_t attributes, int userns, struct err *err)
 {
-    int tree = mounts_clone(fd, "", attributes | MOUNT_ATTR_NODEV, userns, false, err);
+    int tree = mounts_clone(fd, "", attributes | (weakened("nodev") ? 0 : MOUNT_ATTR_NODEV), userns,
+                            false, err);
 
     if (tree < 0)
         return -1;
@@ -110,14 +69,16 @@ static int make_trees(const struct jail_spec *s, struct trees *t, pid_t pid, str
     if (add_tree(t, s->layer, 0, userns, err) || add_stack(t, &s->root, userns, err) ||
         add_stack(t, &s->usr, userns, err))
         return -1;
-    t->fds[t->n] = mounts_clone(s->dev, "", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, userns, false, err);
+    t->fds[t->n] = mounts_clone(s->dev, "", MOUNT_ATTR_NOSUID | (weakened("dev") ? 0 : MOUNT_ATTR_RDONLY),
+                                 userns, false, err);
     if (t->fds[t->n] < 0)
         return -1;
     t->n++;
     for (size_t i = 0; i < s->nmounts; i++)
         if (add_tree(t, s->mounts[i].fd,
-                     MOUNT_ATTR_NOSUID | (s->mounts[i].read_only ? MOUNT_ATTR_RDONLY : 0), userns,
-                     err))
+                     (weakened("nosuid") ? 0 : MOUNT_ATTR_NOSUID) |
+                         (s->mounts[i].read_only ? MOUNT_ATTR_RDONLY : 0),
+                     userns, err))
             return err_in(err, "mount %s", s->mounts[i].host);
     return 0;
 }
@@ -144,30 +105,117 @@ static void undo(struct jail *j)
     *j = (struct jail){ .pid = -1, .pidfd = -1, .sock = -1 };
 }
 
-int jail_start(const struct jail_spec *s, struct jail *out, struct err *err)
-{
-    struct jail j = { .pidfd = -1 };
-    int pair[2];
+/* ---- asking for the process ---- */
 
+static int copy_text(char *out, size_t room, const char *text, struct err *err)
+{
+    if (text && strlen(text) >= room)
+        return err_set(err, ERR_INVALID, "the path %s is longer than %zu bytes", text, room - 1);
+    memcpy(out, text ? text : "", text ? strlen(text) + 1 : 1);
+    return 0;
+}
+
+static int copy_paths(const struct jail_spec *s, struct birth *b, struct err *err)
+{
+    if (copy_text(b->layer, sizeof(b->layer), s->layer_path, err))
+        return -1;
+    for (size_t i = 0; i < s->root.n; i++)
+        if (copy_text(b->root[i], sizeof(b->root[i]), s->root.lowers[i].path, err))
+            return -1;
+    return copy_text(b->usr, sizeof(b->usr), s->usr.n ? s->usr.lowers[s->usr.n - 1].path : NULL, err);
+}
+
+static int fill_birth(const struct jail_spec *s, struct birth *b, struct err *err)
+{
+    *b = (struct birth){
+        .first_id = s->first_id,
+        .flags = (s->strict ? BIRTH_STRICT : 0) | (s->durable ? BIRTH_DURABLE : 0) |
+                 (s->rootless ? BIRTH_ROOTLESS : 0) | (s->mortal ? BIRTH_MORTAL : 0) |
+                 (s->netns >= 0 ? BIRTH_NETNS : 0) | (s->cgroup >= 0 ? BIRTH_CGROUP : 0),
+        .nroot = (uint32_t)s->root.n,
+        .nusr = (uint32_t)s->usr.n,
+        .nmounts = (uint32_t)s->nmounts,
+        .open_files = s->open_files,
+        .shm_bytes = s->shm_bytes,
+        .log_bytes = s->log_bytes,
+    };
+    if (copy_text(b->id, sizeof(b->id), s->id, err) ||
+        copy_text(b->stage, sizeof(b->stage), s->stage, err) || (s->rootless && copy_paths(s, b, err)))
+        return -1;
+    for (size_t i = 0; i < s->nmounts; i++) {
+        b->mounts[i].read_only = s->mounts[i].read_only;
+        b->mounts[i].file = s->mounts[i].file;
+        if (copy_text(b->mounts[i].guest, sizeof(b->mounts[i].guest), s->mounts[i].guest, err) ||
+            copy_text(b->mounts[i].host, sizeof(b->mounts[i].host), s->mounts[i].host, err))
+            return -1;
+    }
+    return 0;
+}
+
+int jail_begin(const struct jail_spec *s, const struct zygote *z, struct jail *out, struct err *err)
+{
+    struct birth b;
+    int pair[2], fds[4];
+    size_t n = 2;
+
+    if (fill_birth(s, &b, err))
+        return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
         return err_sys(err, "socketpair");
-    j.pid = birth_in_network(s, &j.pidfd);
-    if (!j.pid) {
-        close(pair[0]); /* or a dead parent would never show as end of file */
-        inside_main(s, pair[1]);
+    fds[0] = pair[1];
+    fds[1] = s->listener;
+    if (s->netns >= 0)
+        fds[n++] = s->netns;
+    if (s->cgroup >= 0)
+        fds[n++] = s->cgroup;
+    *out = (struct jail){ .pidfd = -1, .sock = pair[0] };
+    if (fdpass_send(z->sock, &b, sizeof(b), fds, n, 0) != sizeof(b)) {
+        err_set(err, ERR_GONE, "the zygote has died");
+        close(TAKE(out->sock, -1));
     }
     close(pair[1]);
-    j.sock = pair[0];
-    if (j.pid < 0) {
-        close(j.sock);
+    return out->sock < 0 ? -1 : 0;
+}
+
+/* The process is our child all the same: the zygote makes it its sibling. */
+static int receive_child(const struct zygote *z, struct jail *j, struct err *err)
+{
+    struct birth_reply r;
+    size_t got = 1;
+
+    if (fdpass_recv(z->sock, &r, sizeof(r), &j->pidfd, &got, 0) != sizeof(r))
+        return err_set(err, ERR_GONE, "the zygote has died");
+    if (r.error) {
+        errno = r.error;
         return err_sys(err, "make namespaces");
     }
-    if (hand_over(s, &j, err)) {
-        undo(&j);
+    if (got != 1)
+        return err_set(err, ERR_INTERNAL, "the zygote sent no descriptor");
+    j->pid = r.pid;
+    return 0;
+}
+
+int jail_start(const struct jail_spec *s, const struct zygote *z, struct jail *j, struct err *err)
+{
+    if (receive_child(z, j, err)) {
+        close(TAKE(j->sock, -1));
         return -1;
     }
-    *out = j;
+    if (hand_over(s, j, err)) {
+        undo(j);
+        return -1;
+    }
     return 0;
+}
+
+void jail_abandon(const struct zygote *z, struct jail *j)
+{
+    struct err ignored;
+
+    if (receive_child(z, j, &ignored))
+        close(TAKE(j->sock, -1));
+    else
+        undo(j);
 }
 
 /* What the child said last, if it did. */
@@ -198,15 +246,14 @@ int jail_report(struct jail *j, struct err *err)
         return 0;
     close(TAKE(j->sock, -1));
     if (n == 0)
-        return 1; /* closed by exec; if it died instead, its pidfd tells */
+        return 1; /* closed when it became the guest; if it died instead, its pidfd tells */
     return last_words(j, n, &said, err);
 }
 
 /* ---- made once ---- */
 
-/* Owned by host root and execute-only: whoever runs it cannot read the file, so the kernel makes the
- * process untraceable for everything inside, root with CAP_SYS_PTRACE included. */
-int jail_guest_memfd(const void *program, size_t n, struct err *err)
+/* Owned by host root and execute-only: nothing inside can read or replace the program of pid 1. */
+int jail_memfd(const void *program, size_t n, struct err *err)
 {
     AUTO(closep) int fd = memfd_create("cove-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     const char *p = program;
@@ -224,6 +271,59 @@ int jail_guest_memfd(const void *program, size_t n, struct err *err)
         fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
         return err_sys(err, "seal the guest's memfd");
     return TAKE(fd, -1);
+}
+
+/* What the zygote's environment holds, and with it every pid 1: nothing of ours. */
+static char **own_environment(void)
+{
+    static const char *const names[] = {
+#ifdef COVE_WEAKEN
+        "COVE_WEAKEN",
+#endif
+        "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS",
+    };
+    static char *env[ARRAY_LEN(names) + 1];
+    size_t n = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (getenv(names[i]) && asprintf(&env[n], "%s=%s", names[i], getenv(names[i])) > 0)
+            n++;
+    env[n] = NULL;
+    return env;
+}
+
+int zygote_start(struct zygote *z, int program, struct err *err)
+{
+    char name[] = "cove-guest", *argv[] = { name, NULL }, **env = own_environment();
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+        return err_sys(err, "socketpair");
+    z->pid = fork();
+    if (!z->pid) {
+        sigset_t none;
+
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        if (dup2(pair[1], 0) == 0 && !close_range(3, ~0U, CLOSE_RANGE_CLOEXEC))
+            syscall(SYS_execveat, program, "", argv, env, AT_EMPTY_PATH);
+        _exit(127);
+    }
+    close(pair[1]);
+    z->sock = pair[0];
+    if (z->pid < 0) {
+        close(TAKE(z->sock, -1));
+        return err_sys(err, "start the zygote");
+    }
+    return 0;
+}
+
+void zygote_stop(struct zygote *z)
+{
+    if (z->sock < 0)
+        return;
+    close(TAKE(z->sock, -1));
+    waitpid(z->pid, NULL, 0);
 }
 
 static const struct node {

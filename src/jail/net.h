@@ -36,6 +36,7 @@ struct net_slot {
     struct in6_addr address6;
     bool has6; /* the host reaches the IPv6 internet */
     char port[IFNAMSIZ];
+    unsigned link;          /* the port's interface on the host */
     struct netmaker *maker; /* borrowed: told when the slot is released */
 };
 

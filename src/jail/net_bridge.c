@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "jail/net_element.h"
 #include "jail/net_filter.h"
 #include "jail/net_link.h"
 #include "jail/net_sysctl.h"
@@ -148,7 +149,7 @@ static int prepare(struct net_bridge *b, const struct net_plan *p, bool alone, s
         return -1;
     if (made)
         quiet_bridge(p);
-    ports = net_link_count_ports(b->index);
+    ports = net_link_ports(b->index, NULL, NULL);
     /* The filter comes before the address: there is no moment without it. */
     if (ports < 0 || net_filter_load(p, alone && !ports, err))
         return ports < 0 ? err_sys(err, "list the ports of %s", p->bridge)
@@ -164,8 +165,21 @@ static void close_all(struct net_bridge *b)
 {
     netlink_close(&b->route);
     netlink_close(&b->filter);
+    netlink_close(&b->watch);
     close(b->lock);
     *b = (struct net_bridge){ .in_use = false };
+}
+
+/* Somebody deleted the bridge. Sandboxes on it have lost their network; new ones need not. */
+static int use_again(struct net_bridge *b, const struct net_plan *p, struct err *err)
+{
+    int r;
+
+    if (net_bridge_lock(b->lock, NET_LOCK_SETUP, F_WRLCK, true))
+        return err_sys(err, "lock the network's set-up");
+    r = prepare(b, p, false, err);
+    net_bridge_lock(b->lock, NET_LOCK_SETUP, F_UNLCK, false);
+    return r;
 }
 
 int net_bridge_use(struct net_bridge *b, const struct net_plan *p, struct err *err)
@@ -173,7 +187,7 @@ int net_bridge_use(struct net_bridge *b, const struct net_plan *p, struct err *e
     bool alone;
 
     if (b->in_use)
-        return 0;
+        return if_nametoindex(p->bridge) == b->index ? 0 : use_again(b, p, err);
     b->lock = net_bridge_open_lock(p, err);
     if (b->lock < 0)
         return -1;
@@ -186,12 +200,86 @@ int net_bridge_use(struct net_bridge *b, const struct net_plan *p, struct err *e
     b->in_use = true;
     if (net_bridge_lock(b->lock, NET_LOCK_USERS, F_RDLCK, true) ||
         netlink_open(&b->route, NETLINK_ROUTE, err) ||
-        netlink_open(&b->filter, NETLINK_NETFILTER, err) || prepare(b, p, alone, err)) {
+        netlink_open(&b->filter, NETLINK_NETFILTER, err) || net_element_watch(&b->watch, err) ||
+        prepare(b, p, alone, err)) {
         net_bridge_leave(b, p);
         return -1;
     }
     net_bridge_lock(b->lock, NET_LOCK_SETUP, F_UNLCK, false);
     return 0;
+}
+
+/* ---- one sandbox ---- */
+
+int net_bridge_admit(struct net_bridge *b, const struct net_plan *p, uint32_t index,
+                     struct err *err)
+{
+    struct net_ip v4 = net_plan_address(p, index), v6 = net_plan_address6(p, index);
+    unsigned char mac[NET_MAC];
+
+    net_plan_mac(&v4, mac);
+    if (net_element_add(&b->filter, p, index))
+        return err_sys(err, "tell the packet filter of sandbox %u", index);
+    if (net_link_set_neighbour(&b->route, b->index, &v4, mac) ||
+        (b->has6 && net_link_set_neighbour(&b->route, b->index, &v6, mac)))
+        return err_sys(err, "tell the host of sandbox %u", index);
+    return 0;
+}
+
+void net_bridge_forget(struct net_bridge *b, const struct net_plan *p, uint32_t index)
+{
+    struct net_ip v4 = net_plan_address(p, index), v6 = net_plan_address6(p, index);
+
+    /* What fails here stays as an entry for a port that does not exist: nobody can use it. */
+    net_element_remove(&b->filter, p, index);
+    net_link_drop_neighbour(&b->route, b->index, &v4);
+    if (b->has6)
+        net_link_drop_neighbour(&b->route, b->index, &v6);
+}
+
+/* ---- making again ---- */
+
+struct port_work {
+    struct net_bridge *b;
+    const struct net_plan *p;
+    int failed;
+};
+
+/* What was let through meanwhile is a flow by now: forgotten, it has to pass the rules again. */
+static void admit(const char *port, void *arg)
+{
+    struct port_work *w = arg;
+    struct net_ip v4, v6;
+    uint32_t index;
+    struct err err;
+
+    if (net_plan_index(w->p, port, &index))
+        return;
+    v4 = net_plan_address(w->p, index);
+    v6 = net_plan_address6(w->p, index);
+    w->failed |= net_bridge_admit(w->b, w->p, index, &err);
+    net_element_forget_flows(&w->b->filter, &v4);
+    net_element_forget_flows(&w->b->filter, &v6);
+}
+
+int net_bridge_repair(struct net_bridge *b, const struct net_plan *p, struct err *err)
+{
+    struct port_work w = { .b = b, .p = p };
+    int r = 0;
+
+    if (net_bridge_lock(b->lock, NET_LOCK_SETUP, F_WRLCK, true))
+        return err_sys(err, "lock the network's set-up");
+    if (!net_element_tables_there(&b->filter, p)) { /* else another keeper was faster */
+        r = prepare(b, p, false, err);
+        if (!r && (net_link_ports(b->index, admit, &w) < 0 || w.failed))
+            r = err_set(err, ERR_INTERNAL, "tell the packet filter of the ports of %s", p->bridge);
+        if (r)
+            net_link_down(&b->route, b->index);
+        else
+            r = 1;
+    }
+    net_bridge_lock(b->lock, NET_LOCK_SETUP, F_UNLCK, false);
+    return r;
 }
 
 /* ---- removing ---- */
@@ -204,7 +292,8 @@ static void remove_all(struct net_bridge *b, const struct net_plan *p)
         log_warn("the bridge was not removed", KV("bridge", p->bridge));
     if (net_filter_remove(p, &err))
         log_warn("the packet filter was not removed", KV("error", err.msg));
-    net_sysctl_restore(b->lock);
+    /* Somebody who routes as well found forwarding switched on, and did not have to do it. */
+    net_sysctl_restore(b->lock, net_filter_others_route(p));
 }
 
 /* True when there is nothing left to wait for: removed, or others use it. */
@@ -216,7 +305,7 @@ static bool try_to_remove(struct net_bridge *b, const struct net_plan *p)
         net_bridge_lock(b->lock, NET_LOCK_USERS, F_UNLCK, false);
         return true;
     }
-    ports = b->index ? net_link_count_ports(b->index) : 0;
+    ports = b->index ? net_link_ports(b->index, NULL, NULL) : 0;
     if (ports)
         return net_bridge_lock(b->lock, NET_LOCK_USERS, F_RDLCK, false), false;
     remove_all(b, p);

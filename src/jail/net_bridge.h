@@ -20,10 +20,17 @@ struct net_bridge { /* zeroed is "not in use" */
     bool has6;
     int lock;
     unsigned index;
-    struct netlink route, filter;
+    struct netlink route, filter, watch; /* watch: see net_element.h */
 };
 
 int net_bridge_use(struct net_bridge *b, const struct net_plan *p, struct err *err);
+/* What the filter and the host's tables have to know about a sandbox. */
+int net_bridge_admit(struct net_bridge *b, const struct net_plan *p, uint32_t index,
+                     struct err *err);
+void net_bridge_forget(struct net_bridge *b, const struct net_plan *p, uint32_t index);
+/* Makes again what somebody else removed, for all that live: 1, or 0 when all was there. When that
+ * fails the bridge is down: sandboxes without network, rather than with one that nobody watches. */
+int net_bridge_repair(struct net_bridge *b, const struct net_plan *p, struct err *err);
 /* Waits up to a second for the ports of namespaces that are just ending. */
 void net_bridge_leave(struct net_bridge *b, const struct net_plan *p);
 

@@ -143,3 +143,77 @@ int net_element_forget_flows(struct netlink *nl, const struct net_ip *ip)
     result = netlink_ask(nl, &r);
     return result && errno == ENOENT ? 0 : result;
 }
+
+/* ---- are the tables there ---- */
+
+int net_element_watch(struct netlink *nl, struct err *err)
+{
+    int group = NFNLGRP_NFTABLES;
+
+    if (netlink_open(nl, NETLINK_NETFILTER, err))
+        return -1;
+    if (mnl_socket_setsockopt(nl->sock, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group))) {
+        err_sys(err, "watch the packet filter");
+        netlink_close(nl);
+        return -1;
+    }
+    return 0;
+}
+
+static bool deletes_ours(const struct nlmsghdr *h, const struct net_plan *p)
+{
+    const struct nlattr *a = NULL;
+
+    if (h->nlmsg_type != ((NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_DELTABLE))
+        return false;
+    while ((a = netlink_next(h, sizeof(struct nfgenmsg), a)))
+        if (mnl_attr_get_type(a) == NFTA_TABLE_NAME && !strcmp(mnl_attr_get_str(a), p->bridge))
+            return true;
+    return false;
+}
+
+bool net_element_lost(struct netlink *watch, const struct net_plan *p)
+{
+    union {
+        char space[16 << 10];
+        struct nlmsghdr head;
+    } in;
+    bool lost = false;
+
+    for (;;) {
+        ssize_t n = recv(mnl_socket_get_fd(watch->sock), in.space, sizeof(in), MSG_DONTWAIT);
+        const struct nlmsghdr *h = &in.head;
+        int left = (int)n;
+
+        if (n < 0 && errno == ENOBUFS)
+            lost = true; /* more happened than we were told */
+        else if (n < 0 && errno != EINTR)
+            return lost;
+        for (; n > 0 && mnl_nlmsg_ok(h, left); h = mnl_nlmsg_next(h, &left))
+            lost = lost || deletes_ours(h, p);
+    }
+}
+
+static int nothing(const struct nlmsghdr *h, void *arg)
+{
+    (void)h;
+    (void)arg;
+    return MNL_CB_OK;
+}
+
+bool net_element_tables_there(struct netlink *nl, const struct net_plan *p)
+{
+    static const unsigned char families[] = { NFPROTO_INET, NFPROTO_BRIDGE };
+
+    for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+        union netlink_request r;
+        struct nfgenmsg *g =
+            netlink_begin(&r, (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETTABLE, 0, sizeof(*g));
+
+        g->nfgen_family = families[i];
+        mnl_attr_put_strz(&r.head, NFTA_TABLE_NAME, p->bridge);
+        if (netlink_get(nl, &r, nothing, NULL))
+            return false;
+    }
+    return true;
+}

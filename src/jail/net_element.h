@@ -1,4 +1,5 @@
-/* net_element.h - which ports and addresses the filter knows, and flows it may have to forget.
+/* net_element.h - which ports and addresses the filter knows, flows it may have to forget, and
+ * whether it is still there at all.
  *
  * By raw netlink: the program nft takes 4 ms for what the kernel does in a tenth of one. */
 #ifndef JAIL_NET_ELEMENT_H
@@ -12,5 +13,11 @@ int net_element_add(struct netlink *nl, const struct net_plan *p, uint32_t index
 int net_element_remove(struct netlink *nl, const struct net_plan *p, uint32_t index);
 /* Forgets the flows of this address, so that its next owner gets no packet meant for the last. */
 int net_element_forget_flows(struct netlink *nl, const struct net_ip *ip);
+
+/* Somebody who reloads the host's firewall ("flush ruleset") takes our tables along. A socket that
+ * becomes readable when tables change: */
+int net_element_watch(struct netlink *nl, struct err *err);
+bool net_element_lost(struct netlink *watch, const struct net_plan *p); /* reads it empty */
+bool net_element_tables_there(struct netlink *nl, const struct net_plan *p);
 
 #endif

@@ -177,6 +177,8 @@ void net_filter_text(const struct net_plan *p, bool fresh, struct buf *out)
         if (!strcmp(rules[i].family, "bridge") && weakened("net-antispoof"))
             continue;
         put_chain(p, out, rules[i].family, rules[i].chain, rules[i].hook);
+        if (!strcmp(rules[i].chain, "refuse") && weakened("net-refuse"))
+            continue; /* empty: what jumps there comes back */
         while (str_next(&rest, '\n', &line)) {
             if (!line.n)
                 continue;
@@ -275,31 +277,62 @@ int net_filter_remove(const struct net_plan *p, struct err *err)
     return run_nft(arguments, &text, &output, err);
 }
 
-int net_filter_obstacles(struct buf *out, struct err *err)
+struct chain {
+    const char *family, *table, *name, *type, *hook, *policy;
+};
+
+/* The base chains of all tables; the caller drops the result, which they point into. */
+static json_t *list_chains(struct err *err)
 {
     static const char *const arguments[] = { "nft", "-j", "list", "chains", NULL };
     AUTO(buf_free) struct buf text = { 0 };
-    AUTO(json_dropp) json_t *root = NULL;
-    json_t *item;
-    size_t i;
+    json_t *root;
 
     if (run_nft(arguments, NULL, &text, err))
-        return -1;
+        return NULL;
     root = json_read(buf_str(&text), err);
     if (!root)
-        return err_in(err, "nft -j list chains");
-    json_array_foreach(json_object_get(root, "nftables"), i, item)
-    {
-        const char *family, *table, *name, *hook, *policy;
+        err_in(err, "nft -j list chains");
+    return root;
+}
 
-        if (json_unpack(item, "{s:{s:s, s:s, s:s, s:s, s:s}}", "chain", "family", &family, "table",
-                        &table, "name", &name, "hook", &hook, "policy", &policy) ||
-            strcmp(policy, "drop") || (strcmp(hook, "forward") && strcmp(hook, "input")))
-            continue;
+static bool read_chain(json_t *item, struct chain *c)
+{
+    return !json_unpack(item, "{s:{s:s, s:s, s:s, s:s, s:s, s:s}}", "chain", "family", &c->family,
+                        "table", &c->table, "name", &c->name, "type", &c->type, "hook", &c->hook,
+                        "policy", &c->policy);
+}
+
+bool net_filter_others_route(const struct net_plan *p)
+{
+    struct err err;
+    AUTO(json_dropp) json_t *root = list_chains(&err);
+    json_t *item;
+    size_t i;
+    struct chain c;
+
+    json_array_foreach(json_object_get(root, "nftables"), i,
+                       item) if (read_chain(item, &c) && !strcmp(c.type, "nat") &&
+                                 !strcmp(c.hook, "postrouting") &&
+                                 strcmp(c.table, p->bridge)) return true;
+    return false;
+}
+
+int net_filter_obstacles(struct buf *out, struct err *err)
+{
+    AUTO(json_dropp) json_t *root = list_chains(err);
+    json_t *item;
+    size_t i;
+    struct chain c;
+
+    if (!root)
+        return -1;
+    json_array_foreach(json_object_get(root, "nftables"), i,
+                       item) if (read_chain(item, &c) && !strcmp(c.policy, "drop") &&
+                                 (!strcmp(c.hook, "forward") || !strcmp(c.hook, "input")))
         buf_printf(out,
                    "the firewall chain %s %s %s drops by default in its %s hook: let it accept "
                    "packets of the sandbox bridge\n",
-                   family, table, name, hook);
-    }
+                   c.family, c.table, c.name, c.hook);
     return 0;
 }

@@ -14,6 +14,8 @@
 void net_filter_text(const struct net_plan *p, bool fresh, struct buf *out);
 int net_filter_load(const struct net_plan *p, bool fresh, struct err *err);
 int net_filter_remove(const struct net_plan *p, struct err *err);
+/* Does another table translate addresses? Then somebody else on this host routes, too. */
+bool net_filter_others_route(const struct net_plan *p);
 /* Chains of other tables that drop what we let pass, one line each. */
 int net_filter_obstacles(struct buf *out, struct err *err);
 

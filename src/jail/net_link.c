@@ -7,6 +7,11 @@
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 #include <linux/veth.h>
+#include <unistd.h>
+
+enum { WAIT_TRIES = 2000, WAIT_US = 500 };
+/* RFC 2863; linux/if.h has them, but cannot be included beside net/if.h. */
+enum { OPER_UNKNOWN = 0, OPER_DOWN = 2, OPER_UP = 6 };
 
 static struct ifinfomsg *begin_link(union netlink_request *r, unsigned type, unsigned flags)
 {
@@ -94,14 +99,47 @@ int net_link_join(struct netlink *nl, unsigned index, unsigned bridge)
     return netlink_ask(nl, &r) || set_port(nl, index) ? -1 : 0;
 }
 
-int net_link_up(struct netlink *nl, unsigned index)
+static int set_flags(struct netlink *nl, unsigned index, unsigned flags)
 {
     union netlink_request r;
     struct ifinfomsg *i = begin_link(&r, RTM_NEWLINK, 0);
 
     i->ifi_index = (int)index;
-    i->ifi_flags = i->ifi_change = IFF_UP;
+    i->ifi_flags = flags;
+    i->ifi_change = IFF_UP;
     return netlink_ask(nl, &r);
+}
+
+int net_link_up(struct netlink *nl, unsigned index) { return set_flags(nl, index, IFF_UP); }
+
+int net_link_down(struct netlink *nl, unsigned index) { return set_flags(nl, index, 0); }
+
+static int see_state(const struct nlmsghdr *h, void *arg)
+{
+    const struct nlattr *a = NULL;
+
+    while ((a = netlink_next(h, sizeof(struct ifinfomsg), a)))
+        if (mnl_attr_get_type(a) == IFLA_OPERSTATE)
+            *(unsigned *)arg = mnl_attr_get_u8(a);
+    return MNL_CB_OK;
+}
+
+int net_link_wait(struct netlink *nl, unsigned index)
+{
+    unsigned state = OPER_DOWN;
+    union netlink_request r;
+
+    for (int i = 0; i < WAIT_TRIES; i++) {
+        if (i)
+            usleep(WAIT_US);
+        begin_link(&r, RTM_GETLINK, 0)->ifi_index = (int)index;
+        if (netlink_get(nl, &r, see_state, &state)) /* since 6.8 asking is enough to get it done */
+            return -1;
+        if (state == OPER_UP || state == OPER_UNKNOWN)
+            return 0;
+    }
+    errno = ETIMEDOUT;
+    return -1;
 }
 
 int net_link_delete(struct netlink *nl, unsigned index)
@@ -207,11 +245,10 @@ static int see_link(const struct nlmsghdr *h, void *arg)
 {
     const struct ifinfomsg *i = mnl_nlmsg_get_payload(h);
     struct net_link_info *info = arg, seen = { .index = (unsigned)i->ifi_index };
-    const struct nlattr *a;
+    const struct nlattr *a = NULL;
     bool ours = false;
 
-    mnl_attr_for_each(a, h, sizeof(*i))
-    {
+    while ((a = netlink_next(h, sizeof(*i), a))) {
         if (mnl_attr_get_type(a) == IFLA_IFNAME)
             ours = !strcmp(mnl_attr_get_str(a), info->name);
         else if (mnl_attr_get_type(a) == IFLA_LINKINFO)
@@ -254,22 +291,32 @@ int net_link_find(struct net_link_info *info)
 struct ports {
     unsigned bridge;
     int count;
+    void (*fn)(const char *name, void *arg);
+    void *arg;
 };
 
 static int see_port(const struct nlmsghdr *h, void *arg)
 {
-    const struct ifinfomsg *i = mnl_nlmsg_get_payload(h);
     struct ports *p = arg;
-    const struct nlattr *a;
+    const struct nlattr *a = NULL;
+    const char *name = "";
+    bool ours = false;
 
-    mnl_attr_for_each(a, h, sizeof(*i)) /* older kernels do not filter by master themselves */
-        if (mnl_attr_get_type(a) == IFLA_MASTER && mnl_attr_get_u32(a) == p->bridge) p->count++;
+    while ((a = netlink_next(h, sizeof(struct ifinfomsg), a))) {
+        if (mnl_attr_get_type(a) == IFLA_IFNAME)
+            name = mnl_attr_get_str(a);
+        else if (mnl_attr_get_type(a) == IFLA_MASTER) /* a kernel may not know the filter */
+            ours = mnl_attr_get_u32(a) == p->bridge;
+    }
+    p->count += ours;
+    if (ours && p->fn)
+        p->fn(name, p->arg);
     return MNL_CB_OK;
 }
 
-int net_link_count_ports(unsigned bridge)
+int net_link_ports(unsigned bridge, void (*fn)(const char *name, void *arg), void *arg)
 {
-    struct ports p = { .bridge = bridge };
+    struct ports p = { .bridge = bridge, .fn = fn, .arg = arg };
 
     return dump_links(see_port, &p, bridge, &p.count) ? -1 : p.count;
 }
@@ -288,14 +335,13 @@ static int see_route(const struct nlmsghdr *h, void *arg)
     const struct rtmsg *m = mnl_nlmsg_get_payload(h);
     struct net_link_routes *r = arg;
     struct net_cidr c = { .ip = { .family = m->rtm_family }, .prefix = m->rtm_dst_len };
-    const struct nlattr *a;
+    const struct nlattr *a = NULL;
     unsigned out = 0;
 
     if (m->rtm_family != r->wanted.ip.family ||
         (m->rtm_type != RTN_UNICAST && m->rtm_type != RTN_LOCAL))
         return MNL_CB_OK;
-    mnl_attr_for_each(a, h, sizeof(*m))
-    {
+    while ((a = netlink_next(h, sizeof(*m), a))) {
         if (mnl_attr_get_type(a) == RTA_DST)
             memcpy(c.ip.b, mnl_attr_get_payload(a),
                    MIN((size_t)mnl_attr_get_payload_len(a), net_ip_size(c.ip.family)));
@@ -330,13 +376,13 @@ static int see_address(const struct nlmsghdr *h, void *arg)
 {
     const struct ifaddrmsg *m = mnl_nlmsg_get_payload(h);
     struct addresses *w = arg;
-    const struct nlattr *a;
+    const struct nlattr *a = NULL;
 
     if (m->ifa_index != w->index || m->ifa_family != AF_INET)
         return MNL_CB_OK;
-    mnl_attr_for_each(a, h, sizeof(*m)) if (mnl_attr_get_type(a) == IFA_LOCAL &&
-                                            memcmp(mnl_attr_get_payload(a), w->own->b, 4) != 0)
-        w->others++;
+    while ((a = netlink_next(h, sizeof(*m), a)))
+        if (mnl_attr_get_type(a) == IFA_LOCAL && memcmp(mnl_attr_get_payload(a), w->own->b, 4) != 0)
+            w->others++;
     return MNL_CB_OK;
 }
 

@@ -12,6 +12,10 @@ int net_link_add_pair(struct netlink *nl, const char *name, const char *peer, in
 int net_link_join(struct netlink *nl, unsigned index,
                   unsigned bridge); /* a silent, isolated port */
 int net_link_up(struct netlink *nl, unsigned index);
+int net_link_down(struct netlink *nl, unsigned index);
+/* Up is one thing, passing packets another: the kernel gets a link going on a thread of its own,
+ * and drops what is sent before. Waits for that; ETIMEDOUT. */
+int net_link_wait(struct netlink *nl, unsigned index);
 int net_link_delete(struct netlink *nl, unsigned index);
 
 /* What exists already is no error for the next four. */
@@ -31,7 +35,8 @@ struct net_link_info {
 };
 
 int net_link_find(struct net_link_info *info);
-int net_link_count_ports(unsigned bridge);
+/* The number of ports; fn (or NULL) sees the name of each, perhaps more than once. */
+int net_link_ports(unsigned bridge, void (*fn)(const char *name, void *arg), void *arg);
 
 struct net_link_routes {
     struct net_cidr wanted; /* looked for; its family is the one that is read */

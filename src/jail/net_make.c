@@ -114,10 +114,10 @@ static void quiet_inside(bool has6)
 }
 
 static int wire_inside(struct netlink *inside, const struct net_bridge *b, const struct net_plan *p,
-                       uint32_t index, struct err *err)
+                       uint32_t index, unsigned *link, struct err *err)
 {
     struct net_ip v4 = net_plan_address(p, index), v6 = net_plan_address6(p, index);
-    unsigned eth0 = if_nametoindex("eth0");
+    unsigned eth0 = *link = if_nametoindex("eth0");
     unsigned char mac[NET_MAC];
 
     net_plan_mac(&p->gateway, mac);
@@ -127,30 +127,12 @@ static int wire_inside(struct netlink *inside, const struct net_bridge *b, const
     return 0;
 }
 
-int net_make_register(struct net_bridge *b, const struct net_plan *p, uint32_t index,
-                      struct err *err)
+void net_make_wind_up(int host, int ns)
 {
-    struct net_ip v4 = net_plan_address(p, index), v6 = net_plan_address6(p, index);
-    unsigned char mac[NET_MAC];
-
-    net_plan_mac(&v4, mac);
-    if (net_element_add(&b->filter, p, index))
-        return err_sys(err, "tell the packet filter of sandbox %u", index);
-    if (net_link_set_neighbour(&b->route, b->index, &v4, mac) ||
-        (b->has6 && net_link_set_neighbour(&b->route, b->index, &v6, mac)))
-        return err_sys(err, "tell the host of sandbox %u", index);
-    return 0;
-}
-
-void net_make_forget(struct net_bridge *b, const struct net_plan *p, uint32_t index)
-{
-    struct net_ip v4 = net_plan_address(p, index), v6 = net_plan_address6(p, index);
-
-    /* What fails here stays as an entry for a port that does not exist: nobody can use it. */
-    net_element_remove(&b->filter, p, index);
-    net_link_drop_neighbour(&b->route, b->index, &v4);
-    if (b->has6)
-        net_link_drop_neighbour(&b->route, b->index, &v6);
+    if (setns(ns, CLONE_NEWNET))
+        return;
+    net_sysctl_write("net/ipv4/tcp_orphan_retries", "1");
+    go_back(host);
 }
 
 static int wire_host(struct net_bridge *b, const struct net_plan *p, uint32_t index,
@@ -171,9 +153,10 @@ static int wire_host(struct net_bridge *b, const struct net_plan *p, uint32_t in
     if (net_element_forget_flows(&b->filter, &v4) ||
         (b->has6 && net_element_forget_flows(&b->filter, &v6)))
         log_debug("old flows were not forgotten", KV("port", port));
-    if (net_make_register(b, p, index, err))
+    if (net_bridge_admit(b, p, index, err))
         return -1;
-    if (net_link_set_forwarding(&b->route, link, mac) || net_link_up(&b->route, link))
+    if (net_link_set_forwarding(&b->route, link, mac) || net_link_up(&b->route, link) ||
+        net_link_wait(&b->route, link))
         return err_sys(err, "open the port %s", port);
     return 0;
 }
@@ -186,16 +169,19 @@ int net_make_open(int host, struct net_bridge *b, const struct net_plan *p, uint
     struct net_ip v4 = net_plan_address(p, index);
     unsigned char mac[NET_MAC];
     char port[IFNAMSIZ];
+    unsigned eth0 = 0;
     int failed = ns < 0 ? -1 : 0;
 
     net_plan_mac(&v4, mac);
     net_plan_port(p, index, port);
     if (!failed) {
         quiet_inside(b->has6);
-        failed = add_pair(b, port, ns, mac, err) || wire_inside(&inside, b, p, index, err);
+        failed = add_pair(b, port, ns, mac, err) || wire_inside(&inside, b, p, index, &eth0, err);
     }
     go_back(host);
     if (failed || wire_host(b, p, index, port, mac, err))
         return -1; /* the pair goes with the namespace */
+    if (net_link_wait(&inside, eth0) || net_link_wait(&b->route, b->index))
+        return err_sys(err, "wait for the port %s", port);
     return TAKE(ns, -1);
 }

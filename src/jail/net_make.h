@@ -9,9 +9,8 @@
 int net_make_none(int host, struct err *err);
 int net_make_open(int host, struct net_bridge *b, const struct net_plan *p, uint32_t index,
                   struct err *err);
-/* What the filter and the host's tables have to know about a sandbox. */
-int net_make_register(struct net_bridge *b, const struct net_plan *p, uint32_t index,
-                      struct err *err);
-void net_make_forget(struct net_bridge *b, const struct net_plan *p, uint32_t index);
+/* For a namespace whose last process has ended: connections that nobody holds any more, but that
+ * still try to deliver, would keep it for minutes; this makes it a second. */
+void net_make_wind_up(int host, int ns);
 
 #endif

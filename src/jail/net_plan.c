@@ -173,6 +173,18 @@ void net_plan_port(const struct net_plan *p, uint32_t index, char out[static IFN
     snprintf(out, IFNAMSIZ, "%s-%u", p->bridge, index % NET_INDEXES);
 }
 
+int net_plan_index(const struct net_plan *p, const char *port, uint32_t *index)
+{
+    struct str name, number;
+    uint64_t v;
+
+    if (!str_cut(str_of(port), '-', &name, &number) || !str_is(name, p->bridge) ||
+        str_u64(number, &v) || v >= NET_INDEXES)
+        return -1;
+    *index = (uint32_t)v;
+    return 0;
+}
+
 void net_plan_mac(const struct net_ip *ip, unsigned char out[static NET_MAC])
 {
     out[0] = 0x02; /* locally administered */

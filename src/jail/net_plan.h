@@ -53,6 +53,7 @@ int net_plan_init(struct net_plan *p, const struct net_options *o, struct err *e
 struct net_ip net_plan_address(const struct net_plan *p, uint32_t index);
 struct net_ip net_plan_address6(const struct net_plan *p, uint32_t index);
 void net_plan_port(const struct net_plan *p, uint32_t index, char out[static IFNAMSIZ]);
+int net_plan_index(const struct net_plan *p, const char *port, uint32_t *index); /* -1: not ours */
 /* The MAC of whoever has this IPv4 address. */
 void net_plan_mac(const struct net_ip *ip, unsigned char out[static NET_MAC]);
 

@@ -68,10 +68,10 @@ static void restore_line(struct str line)
         log_warn("a setting was not restored", KV("setting", p), KV("value", v));
 }
 
-void net_sysctl_restore(int notes)
+void net_sysctl_restore(int notes, bool stay)
 {
     char text[NOTES_MAX];
-    ssize_t n = pread(notes, text, sizeof(text), 0);
+    ssize_t n = stay ? 0 : pread(notes, text, sizeof(text), 0);
     struct str rest = { text, n > 0 ? (size_t)n : 0 };
 
     while (rest.n) {

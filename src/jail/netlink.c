@@ -84,6 +84,20 @@ int netlink_ask(struct netlink *nl, union netlink_request *r)
     return netlink_ask_all(nl, r->space, r->head.nlmsg_len, 1);
 }
 
+int netlink_get(struct netlink *nl, union netlink_request *r, mnl_cb_t fn, void *arg)
+{
+    char in[32 << 10];
+    ssize_t n;
+
+    r->head.nlmsg_seq = ++nl->sequence;
+    if (mnl_socket_sendto(nl->sock, r->space, r->head.nlmsg_len) < 0)
+        return -1;
+    do
+        n = mnl_socket_recvfrom(nl->sock, in, sizeof(in));
+    while (n < 0 && errno == EINTR);
+    return n < 0 || mnl_cb_run(in, (size_t)n, nl->sequence, 0, fn, arg) < 0 ? -1 : 0;
+}
+
 int netlink_dump(int bus, union netlink_request *r, mnl_cb_t fn, void *arg)
 {
     AUTO(netlink_close) struct netlink nl = { 0 };
@@ -105,4 +119,12 @@ int netlink_dump(int bus, union netlink_request *r, mnl_cb_t fn, void *arg)
         more = mnl_cb_run(in, (size_t)n, 1, mnl_socket_get_portid(nl.sock), fn, arg);
     }
     return more < 0 ? -1 : 0;
+}
+
+const struct nlattr *netlink_next(const struct nlmsghdr *h, size_t extra, const struct nlattr *last)
+{
+    const struct nlattr *a = last ? mnl_attr_next(last) : mnl_nlmsg_get_payload_offset(h, extra);
+    const char *end = mnl_nlmsg_get_payload_tail(h);
+
+    return mnl_attr_ok(a, (int)(end - (const char *)a)) ? a : NULL;
 }

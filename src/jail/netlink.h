@@ -26,8 +26,14 @@ void *netlink_begin(union netlink_request *r, unsigned type, unsigned flags, siz
 int netlink_ask(struct netlink *nl, union netlink_request *r); /* 0, or -1 with errno */
 /* The same for `answers` requests that lie one behind the other (an nftables batch). */
 int netlink_ask_all(struct netlink *nl, const void *p, size_t n, unsigned answers);
+int netlink_get(struct netlink *nl, union netlink_request *r, mnl_cb_t fn, void *arg); /* one */
 /* fn sees each message. -1 with errno; EINTR: the list changed meanwhile, and may be incomplete. It
  * has a socket of its own, so that a dump cut short leaves nothing for the next request to read. */
 int netlink_dump(int bus, union netlink_request *r, mnl_cb_t fn, void *arg);
+
+/* The attribute behind `last` (NULL: the first) of a message whose own header has `extra` bytes;
+ * NULL at the end. */
+const struct nlattr *netlink_next(const struct nlmsghdr *h, size_t extra,
+                                  const struct nlattr *last);
 
 #endif

@@ -2,8 +2,12 @@
  *
  * The process lives as long as the keeper's end of its socket, so a killed keeper leaves nothing
  * behind: namespaces on their way die with the socket, and what is shared is removed by whoever is
- * last. Requests are answered in order. What the filter knows of a released sandbox is removed
- * later, when its port is gone, because another keeper may use its number again at once. */
+ * last. Requests are answered in order.
+ *
+ * A released sandbox's connections may close in peace: its port is looked at now and then, and what
+ * the filter knows of it forgotten when it is gone. After two seconds the port is deleted (15 ms,
+ * which is why it is the exception). Another keeper may use the number again meanwhile: then the
+ * port of that name is not the one that was released, and left alone. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -21,18 +25,21 @@
 #include "io/fdpass.h"
 #include "jail/dns_relay.h"
 #include "jail/net.h"
-#include "jail/net_filter.h"
+#include "jail/net_element.h"
+#include "jail/net_link.h"
 #include "jail/net_make.h"
 
 enum op { MAKE_NONE, MAKE_OPEN, ADOPT, RELEASE };
 
-struct request {
+struct request { /* a release carries the namespace */
     enum op op;
     uint32_t index;
+    unsigned link;
 };
 
 struct answer {
     uint32_t index;
+    unsigned link;
     enum net_mode mode;
     bool has6, failed;
     struct err err;
@@ -42,8 +49,16 @@ enum {
     SOCKET = 3,
     STOP_MS = 300,
     SWEEP_MS = 100,
-    RELAY_AGAIN_MS = 1000,
-    WORD = 64,
+    STEP_MS = 10,
+    LINGER_MS = 2000,
+    AGAIN_MS = 1000,
+    QUEUE_BYTES = 4 << 20,
+};
+
+struct released {
+    uint32_t index;
+    unsigned link;
+    int64_t until; /* then its port is deleted */
 };
 
 struct maker {
@@ -51,42 +66,60 @@ struct maker {
     struct net_bridge bridge;
     int host; /* the namespace we come from */
     struct dns_relay relay;
-    int64_t relay_at; /* when to start it again */
-    uint64_t released[NET_INDEXES / WORD];
-    size_t nreleased;
+    int64_t relay_at;          /* when to start it again */
+    int64_t repair_at;         /* when to repair the bridge; NEVER: it is whole */
+    struct released *released; /* owned */
+    size_t nreleased, cap;
 };
 
 /* ---- the process ---- */
 
-static void set_released(struct maker *m, uint32_t index, bool on)
+/* True when there is nothing left to do for it. */
+static bool finish_release(struct maker *m, const struct released *r, bool now)
 {
-    uint64_t bit = (uint64_t)1 << index % WORD, *word = &m->released[index / WORD];
-
-    if (on == !!(*word & bit))
-        return;
-    *word ^= bit;
-    m->nreleased += on ? 1 : (size_t)-1;
-}
-
-static void forget_if_gone(struct maker *m, uint32_t index)
-{
+    unsigned link;
+    bool gone;
     char port[IFNAMSIZ];
 
-    net_plan_port(m->plan, index, port);
+    net_plan_port(m->plan, r->index, port);
     if (net_bridge_lock(m->bridge.lock, NET_LOCK_ENTRIES, F_WRLCK, true))
-        return;
-    if (!if_nametoindex(port)) {
-        net_make_forget(&m->bridge, m->plan, index);
-        set_released(m, index, false);
-    }
+        return true;
+    link = if_nametoindex(port);
+    if (link == r->link && now)
+        net_link_delete(&m->bridge.route, link);
+    gone = !link || (link == r->link && now);
+    if (gone)
+        net_bridge_forget(&m->bridge, m->plan, r->index);
     net_bridge_lock(m->bridge.lock, NET_LOCK_ENTRIES, F_UNLCK, false);
+    return gone || link != r->link;
 }
 
-static void sweep(struct maker *m)
+/* index: this one now, whether its time has come or not; NET_INDEXES: all of them. */
+static void sweep(struct maker *m, uint32_t index)
 {
-    for (uint32_t i = 0; m->nreleased && i < NET_INDEXES; i++)
-        if (m->released[i / WORD] & (uint64_t)1 << i % WORD)
-            forget_if_gone(m, i);
+    size_t kept = 0;
+
+    for (size_t i = 0; i < m->nreleased; i++) {
+        const struct released r = m->released[i];
+        bool now = r.until <= clock_ms() || r.index == index || index == NET_INDEXES;
+
+        if (!finish_release(m, &r, now))
+            m->released[kept++] = r;
+    }
+    m->nreleased = kept;
+}
+
+static void release(struct maker *m, const struct request *r, int ns)
+{
+    if (!m->bridge.in_use)
+        return;
+    if (ns >= 0)
+        net_make_wind_up(m->host, ns);
+    if (m->nreleased == m->cap) {
+        m->cap = m->cap ? m->cap * 2 : 64;
+        m->released = xrealloc(m->released, m->cap * sizeof(*m->released));
+    }
+    m->released[m->nreleased++] = (struct released){ r->index, r->link, clock_ms() + LINGER_MS };
 }
 
 static void start_relay(struct maker *m)
@@ -95,7 +128,7 @@ static void start_relay(struct maker *m)
 
     if (m->relay.pid || clock_ms() < m->relay_at)
         return;
-    m->relay_at = clock_ms() + RELAY_AGAIN_MS;
+    m->relay_at = clock_ms() + AGAIN_MS;
     if (dns_relay_start(&m->relay, m->plan, &err))
         log_error("sandboxes have no name server", KV("error", err.msg));
 }
@@ -114,7 +147,11 @@ static int make_open(struct maker *m, uint32_t index, struct err *err)
 
     if (use_bridge(m, err))
         return -1;
-    set_released(m, index, false);
+    for (size_t i = 0; i < m->nreleased; i++)
+        if (m->released[i].index == index) {
+            sweep(m, index);
+            break;
+        }
     if (net_bridge_lock(m->bridge.lock, NET_LOCK_ENTRIES, F_WRLCK, true))
         return err_sys(err, "lock the packet filter's entries");
     ns = net_make_open(m->host, &m->bridge, m->plan, index, err);
@@ -129,20 +166,26 @@ static void answer(struct maker *m, const struct request *r)
     int ns = r->op == MAKE_OPEN ? make_open(m, r->index, &a.err) : net_make_none(m->host, &a.err);
 
     a.failed = ns < 0;
+    if (a.mode == NET_OPEN && ns >= 0) {
+        char port[IFNAMSIZ];
+
+        net_plan_port(m->plan, r->index, port);
+        a.link = if_nametoindex(port);
+    }
     a.has6 = m->bridge.has6;
     if (fdpass_send(SOCKET, &a, sizeof(a), &ns, a.failed ? 0 : 1, 0) < 0 && errno != EPIPE)
         log_error("a network namespace could not be handed over");
 }
 
-static void handle(struct maker *m, const struct request *r)
+static void handle(struct maker *m, const struct request *r, int ns)
 {
     struct err err;
 
     if (r->op == MAKE_NONE || r->op == MAKE_OPEN)
         answer(m, r);
     else if (r->op == RELEASE)
-        set_released(m, r->index, true);
-    else if (use_bridge(m, &err) || net_make_register(&m->bridge, m->plan, r->index, &err))
+        release(m, r, ns);
+    else if (use_bridge(m, &err) || net_bridge_admit(&m->bridge, m->plan, r->index, &err))
         log_error("a sandbox was adopted without its network", KVI("index", r->index),
                   KV("error", err.msg));
 }
@@ -150,15 +193,29 @@ static void handle(struct maker *m, const struct request *r)
 /* False at the end of the keeper. */
 static bool next_request(struct maker *m)
 {
+    AUTO(closep) int ns = -1;
     struct request r;
-    size_t none = 0;
-    ssize_t n = fdpass_recv(SOCKET, &r, sizeof(r), NULL, &none, MSG_DONTWAIT);
+    size_t nfds = 1;
+    ssize_t n = fdpass_recv(SOCKET, &r, sizeof(r), &ns, &nfds, MSG_DONTWAIT);
 
     if (n < 0)
         return errno == EAGAIN;
     if (n == sizeof(r) && r.index < NET_INDEXES)
-        handle(m, &r);
+        handle(m, &r, ns);
     return n > 0;
+}
+
+static void repair(struct maker *m)
+{
+    struct err err;
+    int r = net_bridge_repair(&m->bridge, m->plan, &err);
+
+    m->repair_at = r < 0 ? clock_ms() + AGAIN_MS : NEVER;
+    if (r < 0)
+        log_error("the packet filter of sandboxes is gone, and so is their network",
+                  KV("error", err.msg));
+    else if (r)
+        log_warn("the packet filter of sandboxes was removed by somebody, and is loaded again");
 }
 
 static void serve(struct maker *m)
@@ -166,15 +223,21 @@ static void serve(struct maker *m)
     int64_t sweep_at = NEVER;
 
     for (;;) {
+        const struct net_bridge *b = &m->bridge;
         struct pollfd p[] = { { .fd = SOCKET, .events = POLLIN },
-                              { .fd = m->relay.pid ? m->relay.pidfd : -1, .events = POLLIN } };
-        int64_t now = clock_ms(), until = sweep_at;
+                              { .fd = m->relay.pid ? m->relay.pidfd : -1, .events = POLLIN },
+                              { .fd = b->in_use ? mnl_socket_get_fd(b->watch.sock) : -1,
+                                .events = POLLIN } };
+        int64_t now = clock_ms(), until = MIN(sweep_at, m->repair_at);
 
-        if (m->bridge.in_use && !m->relay.pid)
+        if (b->in_use && !m->relay.pid)
             until = MIN(until, m->relay_at);
         if (poll(p, ARRAY_LEN(p), until == NEVER ? -1 : (int)MAX(until - now, 0)) < 0 &&
             errno != EINTR)
             return;
+        if ((p[2].revents && net_element_lost(&m->bridge.watch, m->plan)) ||
+            clock_ms() >= m->repair_at)
+            repair(m);
         if (p[1].revents)
             dns_relay_reap(&m->relay);
         if (p[0].revents && !next_request(m))
@@ -182,8 +245,8 @@ static void serve(struct maker *m)
         if (m->bridge.in_use)
             start_relay(m);
         if (clock_ms() >= sweep_at)
-            sweep(m);
-        if (!m->nreleased || !m->bridge.in_use)
+            sweep(m, UINT32_MAX);
+        if (!m->nreleased)
             sweep_at = NEVER;
         else if (clock_ms() >= sweep_at || sweep_at == NEVER)
             sweep_at = clock_ms() + SWEEP_MS;
@@ -193,7 +256,7 @@ static void serve(struct maker *m)
 _Noreturn static void run(const struct net_plan *plan, int sock)
 {
     static const int ignored[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2 };
-    struct maker m = { .plan = plan };
+    struct maker m = { .plan = plan, .repair_at = NEVER };
     sigset_t none;
 
     prctl(PR_SET_NAME, "cove-net");
@@ -213,8 +276,12 @@ _Noreturn static void run(const struct net_plan *plan, int sock)
         _exit(1);
     }
     serve(&m);
-    if (m.bridge.in_use)
-        sweep(&m);
+    for (int i = 0; m.nreleased && i < STOP_MS / 2 / STEP_MS; i++) { /* together they go faster */
+        usleep(STEP_MS * 1000);
+        sweep(&m, UINT32_MAX);
+    }
+    sweep(&m, NET_INDEXES);
+    free(m.released);
     dns_relay_stop(&m.relay);
     net_bridge_leave(&m.bridge, plan);
     _exit(0);
@@ -238,6 +305,8 @@ int netmaker_start(struct netmaker *m, const struct net_options *o, struct err *
     }
     close(pair[1]);
     m->fd = pair[0];
+    /* Room for some thousand requests: releasing many sandboxes must not stand in the way. */
+    setsockopt(m->fd, SOL_SOCKET, SO_SNDBUFFORCE, &(int){ QUEUE_BYTES }, sizeof(int));
     if (m->pid < 0) {
         err_sys(err, "start the network maker");
         netmaker_stop(m);
@@ -247,18 +316,17 @@ int netmaker_start(struct netmaker *m, const struct net_options *o, struct err *
     return 0;
 }
 
-static int send_request(struct netmaker *m, enum op op, uint32_t index)
+static int send_request(struct netmaker *m, const struct request *r, int ns)
 {
-    const struct request r = { op, index };
-
-    return fdpass_send(m->fd, &r, sizeof(r), NULL, 0, MSG_DONTWAIT) < 0 ? -1 : 0;
+    return fdpass_send(m->fd, r, sizeof(*r), &ns, ns < 0 ? 0 : 1, MSG_DONTWAIT) < 0 ? -1 : 0;
 }
 
 int netmaker_ask(struct netmaker *m, enum net_mode mode, uint32_t index, struct err *err)
 {
     if (index >= NET_INDEXES)
         return err_set(err, ERR_INVALID, "sandbox number %u is beyond %d", index, NET_INDEXES - 1);
-    if (!send_request(m, mode == NET_OPEN ? MAKE_OPEN : MAKE_NONE, index))
+    if (!send_request(m, &(struct request){ mode == NET_OPEN ? MAKE_OPEN : MAKE_NONE, index, 0 },
+                      -1))
         return 0;
     if (errno == EAGAIN)
         return err_set(err, ERR_LIMIT, "too many network namespaces are being made");
@@ -274,6 +342,7 @@ static void fill(struct netmaker *m, const struct answer *a, int ns, struct net_
     out->gateway = m->plan.gateway.v4.s_addr;
     out->address6 = net_plan_address6(&m->plan, a->index).v6;
     out->has6 = a->has6;
+    out->link = a->link;
     net_plan_port(&m->plan, a->index, out->port);
 }
 
@@ -304,9 +373,10 @@ int netmaker_adopt(struct netmaker *m, int ns, enum net_mode mode, uint32_t inde
 
     if (index >= NET_INDEXES)
         return err_set(err, ERR_INVALID, "sandbox number %u is beyond %d", index, NET_INDEXES - 1);
-    if (mode == NET_OPEN && send_request(m, ADOPT, index))
+    if (mode == NET_OPEN && send_request(m, &(struct request){ ADOPT, index, 0 }, -1))
         return err_sys(err, "tell the network maker of sandbox %u", index);
     fill(m, &a, ns, out);
+    out->link = if_nametoindex(out->port);
     return 0;
 }
 
@@ -327,10 +397,13 @@ void netmaker_stop(struct netmaker *m)
 
 void net_slot_release(struct net_slot *s)
 {
+    const struct request r = { RELEASE, s->index, s->link };
+
+    /* A maker that does not hear it leaves an entry that no other port can use. */
+    if (s->mode == NET_OPEN && s->maker && s->maker->fd >= 0 && send_request(s->maker, &r, s->ns) &&
+        errno == ETOOMANYREFS)
+        send_request(s->maker, &r, -1);
     closep(&s->ns);
     s->ns = -1;
-    /* A maker that does not hear it leaves an entry that no port can use. */
-    if (s->mode == NET_OPEN && s->maker && s->maker->fd >= 0)
-        send_request(s->maker, RELEASE, s->index);
     s->maker = NULL;
 }

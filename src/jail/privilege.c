@@ -26,30 +26,27 @@ static const uint64_t guest_needs = BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT
 
 uint64_t privilege_set(void) { return ordinary; }
 
-static int set_inheritable(uint64_t set)
+static int hold_only(uint64_t set)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-    struct __user_cap_data_struct data[2];
+    struct __user_cap_data_struct data[2] = {
+        { .effective = (uint32_t)set, .permitted = (uint32_t)set },
+        { .effective = (uint32_t)(set >> 32), .permitted = (uint32_t)(set >> 32) },
+    };
 
-    if (syscall(SYS_capget, &header, data))
-        return -1;
-    data[0].inheritable = (uint32_t)set;
-    data[1].inheritable = (uint32_t)(set >> 32);
     return (int)syscall(SYS_capset, &header, data);
 }
 
-/* Root's exec takes (inheritable | bounding). Ordinary: the bounding set is the set. Strict: the
- * bounding set is empty for everybody for good, and pid 1 alone inherits its needs; it clears them
- * in each child before the child's exec (io/spawn.c). */
+/* The bounding set is what root's exec can ever give: ordinary root gets the set, in profile strict
+ * nobody gets anything, and pid 1 alone holds what it needs. */
 int privilege_drop(bool strict, struct err *err)
 {
     uint64_t bounding = strict ? 0 : ordinary;
 
     if (weakened("caps"))
         return 0;
-    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) ||
-        set_inheritable(strict ? guest_needs : 0))
-        return err_sys(err, "set capabilities");
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
+        return err_sys(err, "clear ambient capabilities");
     for (int cap = 0; cap < 64; cap++) {
         if (bounding & BIT(cap))
             continue;
@@ -58,5 +55,5 @@ int privilege_drop(bool strict, struct err *err)
         if (errno == EINVAL && cap > CAP_LAST_CAP)
             break; /* this kernel has no more */
     }
-    return 0;
+    return hold_only(strict ? guest_needs : ordinary) ? err_sys(err, "set capabilities") : 0;
 }

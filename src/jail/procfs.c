@@ -25,6 +25,7 @@ static const struct mask {
     { "irq", READ_ONLY },
     { "bus", READ_ONLY },
     { "fs", READ_ONLY },
+    { "pressure", READ_ONLY }, /* anybody may set alarms there, and the whole machine computes them */
     { "sysrq-trigger", EMPTY_FILE },
     { "cmdline", EMPTY_FILE }, /* boot parameters may hold secrets */
     { "config.gz", EMPTY_FILE },

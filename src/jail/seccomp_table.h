@@ -232,10 +232,11 @@ static const struct seccomp_row seccomp_table[] = {
     ALLOW(inotify_rm_watch),
 
     /* Waiting. io_uring does the work of other calls where no filter sees it, and has had more
-     * holes than any part of the kernel its size; the older asynchronous calls are harmless. */
+     * holes than any part of the kernel its size. Of the older asynchronous calls the first is
+     * refused: contexts are counted for the whole machine, and one sandbox could take them all. */
     ALLOW(pselect6), ALLOW(ppoll), ALLOW(epoll_create1), ALLOW(epoll_ctl), ALLOW(epoll_pwait),
     ALLOW(epoll_pwait2), ALLOW(eventfd2), ALLOW(signalfd4), ALLOW(timerfd_create),
-    ALLOW(timerfd_settime), ALLOW(timerfd_gettime), ALLOW(io_setup), ALLOW(io_destroy),
+    ALLOW(timerfd_settime), ALLOW(timerfd_gettime), DENY(ENOSYS, io_setup), ALLOW(io_destroy),
     ALLOW(io_submit), ALLOW(io_cancel), ALLOW(io_getevents), ALLOW(io_pgetevents),
     DENY(ENOSYS, io_uring_setup), DENY(ENOSYS, io_uring_enter), DENY(ENOSYS, io_uring_register),
 

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "jail/volume_impl.h"
+#include "jail/weaken.h"
 
 enum { CREATE_TRIES = 8 };
 
@@ -89,7 +90,7 @@ static int make_limited(struct volume *v, const char *name, int source, uint64_t
                 return -1;
             continue;
         }
-        if (v->quota == QUOTA_OFF || !volume_quota_limit(v, family, quota))
+        if (v->quota == QUOTA_OFF || !volume_quota_limit(v, family, weakened("quota") ? 0 : quota))
             return 0;
         int error = errno;
         destroy(v, name);

@@ -131,7 +131,6 @@ static void fill_spec(const struct box *b, struct jail_spec *s)
         .first_id = b->slot ? ids_host(b->slot->ids.number) : 0,
         .netns = b->slot ? b->slot->net.ns : -1,
         .cgroup = -1,
-        .guest = k->guest,
         .layer = b->layer,
         .dev = k->dev,
         .open_files = l->open_files,
@@ -164,22 +163,47 @@ static int path_of(int fd, char *out, size_t room, struct err *err)
     return 0;
 }
 
-static int start(struct box *b, struct err *err)
+/* All that needs no process yet, while the zygote makes one. */
+static int prepare(struct box *b, struct jail_spec *s, char *layer_path, size_t room, struct err *err)
 {
     struct keeper *k = b->keeper;
+
+    if (make_layer(b, err) || cgroup_set_up(&k->cgroups, b->name, &b->spec.limits, err))
+        return -1;
+    s->layer = b->layer;
+    return k->o.rootless && path_of(b->layer, layer_path, room, err);
+}
+
+static int start_with(struct box *b, struct jail_spec *s, struct err *err)
+{
+    struct keeper *k = b->keeper;
+    char layer_path[PATH_MAX];
+
+    s->layer_path = layer_path;
+    if (k->o.rootless && prepare(b, s, layer_path, sizeof(layer_path), err))
+        return -1; /* the process itself needs to know its layer there */
+    if (keeper_begin(k, s, &b->jail, err))
+        return -1;
+    if (!k->o.rootless && prepare(b, s, layer_path, sizeof(layer_path), err)) {
+        jail_abandon(&k->zygote, &b->jail);
+        return -1;
+    }
+    if (jail_start(s, &k->zygote, &b->jail, err) ||
+        cgroup_attach(&k->cgroups, b->name, b->jail.pid, err))
+        return -1;
+    return jail_go(&b->jail, err);
+}
+
+static int start(struct box *b, struct err *err)
+{
     struct jail_mount mounts[KEEP_MOUNTS];
     AUTO(mounts_close) struct box_mounts held = { .list = mounts };
     AUTO(closep) int listener = -1;
     AUTO(closep) int cgroup = -1;
-    char layer_path[PATH_MAX];
     struct jail_spec s;
 
     fill_spec(b, &s);
-    if (box_open_mounts(b, &held, err))
-        return -1;
-    if (k->o.rootless && path_of(b->layer, layer_path, sizeof(layer_path), err))
-        return -1;
-    if (cgroup_create(&k->cgroups, b->name, &b->spec.limits, &cgroup, err))
+    if (box_open_mounts(b, &held, err) || cgroup_create(&b->keeper->cgroups, b->name, &cgroup, err))
         return -1;
     b->cgroup_made = true;
     listener = box_listen(b, err);
@@ -187,12 +211,9 @@ static int start(struct box *b, struct err *err)
         return -1;
     s.cgroup = cgroup;
     s.listener = listener;
-    s.layer_path = layer_path;
     s.mounts = held.list;
     s.nmounts = held.n;
-    if (jail_start(&s, &b->jail, err) || cgroup_attach(&k->cgroups, b->name, b->jail.pid, err))
-        return -1;
-    return jail_go(&b->jail, err);
+    return start_with(b, &s, err);
 }
 
 static void fail(struct box *b, const struct err *err)
@@ -203,15 +224,43 @@ static void fail(struct box *b, const struct err *err)
         syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0);
         waitid(P_PIDFD, (id_t)b->jail.pidfd, &info, WEXITED);
     }
-    keeper_reply(&b->create, b->id, err, NULL);
+    if (b->create.client)
+        keeper_reply(&b->create, b->id, err, NULL);
+    else
+        keeper_event_failed(b, err);
+    keeper_reply(&b->end, b->id, NULL, NULL); /* it wanted it gone: it is */
     box_free(b);
+}
+
+static void reply_created(struct box *b)
+{
+    struct keep_state state;
+
+    box_state(b, &state);
+    keeper_reply(&b->create, b->id, NULL, &state);
+    b->create.client = NULL;
+}
+
+/* Whoever connects now is served when the guest is there: the socket exists already. */
+static void reply_eagerly(struct box *b)
+{
+    struct keep_reply r = { .kind = KEEP_REPLY, .verb = b->create.verb, .serial = b->create.serial };
+    struct err err;
+    int fd = box_dial_guest(b, &err);
+
+    if (fd < 0 || !b->create.client)
+        return; /* then it is answered when it is built */
+    memcpy(r.id, b->id, sizeof(r.id));
+    box_state(b, &r.u.state);
+    keeper_send(b->create.client, &r, &fd, 1);
+    b->create.client = NULL;
+    close(fd);
 }
 
 /* The child said how its building went, by a word or by executing the guest. */
 static void on_report(struct source *s)
 {
     struct box *b = CONTAINER_OF(s, struct box, report);
-    struct keep_state state;
     struct err err = { 0 };
     int r;
 
@@ -226,9 +275,7 @@ static void on_report(struct source *s)
     }
     b->phase = PHASE_RUNNING;
     b->deadline = clock_ms() + (int64_t)b->spec.limits.lifetime_ms;
-    box_state(b, &state);
-    keeper_reply(&b->create, b->id, NULL, &state);
-    b->create.client = NULL;
+    reply_created(b);
 }
 
 static void on_memory(struct source *s)
@@ -262,9 +309,10 @@ int box_watch(struct box *b, struct err *err)
 static int build(struct box *b, struct err *err)
 {
     b->phase = PHASE_BUILDING;
-    if (adopt_record(b, err) || make_layer(b, err) || start(b, err) || adopt_record(b, err) ||
-        box_watch(b, err))
+    if (adopt_record(b, err) || start(b, err) || adopt_record(b, err) || box_watch(b, err))
         return -1;
+    if (b->spec.flags & KEEP_EAGER)
+        reply_eagerly(b);
     b->report = (struct source){ b->jail.sock, on_report };
     return loop_add(&b->keeper->loop, &b->report, EPOLLIN, err);
 }

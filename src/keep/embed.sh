@@ -3,11 +3,11 @@
 set -eu
 cat >"$2" <<END
     .section .rodata
-    .global guest_blob, guest_blob_end
+    .global zygote_blob, zygote_blob_end
     .balign 4096
-guest_blob:
+zygote_blob:
     .incbin "$(realpath "$1")"
-guest_blob_end:
+zygote_blob_end:
     .byte 0
     .section .note.GNU-stack, "", %progbits
 END

@@ -19,14 +19,15 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/fdpass.h"
-#include "keep/guest_blob.h"
 #include "keep/keeper.h"
+#include "keep/zygote_blob.h"
 
 enum { TICK_MS = 500, FIRST_TICK_MS = 100, MEASURED = 16 };
 
@@ -76,6 +77,17 @@ void keeper_event_limit(struct box *b, enum limit_id limit, uint64_t value, uint
     log_info("limit met", KV("sandbox", b->id), KV("limit", limit_rows[limit].name), KV("value", is),
              KV("use", was));
     memcpy(r.id, b->id, sizeof(r.id));
+    if (b->owner)
+        keeper_send(b->owner, &r, NULL, 0);
+}
+
+void keeper_event_failed(struct box *b, const struct err *err)
+{
+    struct keep_reply r = { .kind = KEEP_ENDED, .reason = ENDED_FAILED, .code = err->code };
+
+    log_warn("could not be built", KV("sandbox", b->id), KV("error", err->msg));
+    memcpy(r.id, b->id, sizeof(r.id));
+    snprintf(r.message, sizeof(r.message), "%s", err->msg);
     if (b->owner)
         keeper_send(b->owner, &r, NULL, 0);
 }
@@ -144,6 +156,8 @@ void keeper_forked(struct keeper *k)
         close(k->listener.fd);
     if (k->net_ready.fd >= 0)
         close(k->net_ready.fd);
+    if (k->zygote.sock >= 0)
+        close(k->zygote.sock);
     close(k->loop.epoll);
 }
 
@@ -204,8 +218,9 @@ static void on_signal(struct source *s)
     struct keeper *k = CONTAINER_OF(s, struct keeper, signals);
     struct signalfd_siginfo info;
 
-    if (read(s->fd, &info, sizeof(info)) == sizeof(info) && info.ssi_signo != SIGCHLD)
-        k->stopping = true;
+    while (read(s->fd, &info, sizeof(info)) == sizeof(info))
+        if (info.ssi_signo != SIGCHLD)
+            k->stopping = true;
 }
 
 /* ---- starting ---- */
@@ -309,6 +324,26 @@ static int open_run_dir(struct keeper *k, struct err *err)
     return loop_add(&k->loop, &k->listener, EPOLLIN, err);
 }
 
+/* Only its program is ours; it must see our mounts, so after we have them. */
+static int start_zygote(struct keeper *k, struct err *err)
+{
+    AUTO(closep) int program = jail_memfd(zygote_blob, (size_t)(zygote_blob_end - zygote_blob), err);
+
+    return program < 0 ? -1 : zygote_start(&k->zygote, program, err);
+}
+
+/* One that has died is replaced, once. */
+int keeper_begin(struct keeper *k, const struct jail_spec *s, struct jail *out, struct err *err)
+{
+    if (!jail_begin(s, &k->zygote, out, err))
+        return 0;
+    if (err->code != ERR_GONE)
+        return -1;
+    log_warn("the zygote has died");
+    zygote_stop(&k->zygote);
+    return start_zygote(k, err) ? -1 : jail_begin(s, &k->zygote, out, err);
+}
+
 static int watch_signals(struct keeper *k, struct err *err)
 {
     sigset_t set;
@@ -325,7 +360,7 @@ static int watch_signals(struct keeper *k, struct err *err)
 
 static void init(struct keeper *k, const struct keep_options *o)
 {
-    *k = (struct keeper){ .o = *o, .lock = -1, .guest = -1, .dev = -1, .sockets = -1, .records = -1 };
+    *k = (struct keeper){ .o = *o, .lock = -1, .zygote.sock = -1, .dev = -1, .sockets = -1, .records = -1 };
     k->listener.fd = k->signals.fd = k->net_ready.fd = k->reaper.sock = k->ids.dir = -1;
     list_init(&k->clients);
     list_init(&k->boxes);
@@ -348,6 +383,16 @@ static void raise_open_files(void)
     }
 }
 
+static void hurry_cgroups(struct keeper *k)
+{
+    if (k->o.rootless)
+        return;
+    if (k->o.socket < 0 || k->o.ahead)
+        cgroups_favor_moves(&k->cgroups, KEEP_RUN_DIR "/g");
+    else
+        k->mover = cgroups_expect_move(&k->cgroups);
+}
+
 static int start(struct keeper *k, struct err *err)
 {
     raise_open_files();
@@ -359,12 +404,12 @@ static int start(struct keeper *k, struct err *err)
         slots_ahead(k, 1);
     if (k->o.socket < 0 && open_run_dir(k, err))
         return -1;
-    if ((k->o.rootless ? rootless_mounts(k, err) : own_mounts(k, err)) ||
-        volume_open(k->o.data_dir, &k->volume, err) || cgroups_open(&k->cgroups, err) ||
-        source_start(k, err) || (k->o.socket < 0 && reaper_start(k, err)))
+    if ((k->o.rootless ? rootless_mounts(k, err) : own_mounts(k, err)) || start_zygote(k, err) ||
+        cgroups_open(&k->cgroups, err))
         return -1;
-    k->guest = jail_guest_memfd(guest_blob, (size_t)(guest_blob_end - guest_blob), err);
-    if (k->guest < 0)
+    hurry_cgroups(k);
+    if (volume_open(k->o.data_dir, &k->volume, err) ||
+        source_start(k, err) || (k->o.socket < 0 && reaper_start(k, err)))
         return -1;
     if (!k->o.rootless && (k->dev = jail_make_dev(err)) < 0)
         return -1;
@@ -403,6 +448,8 @@ static void tick(struct keeper *k)
     if (now < k->next_tick)
         return;
     k->next_tick = now + TICK_MS;
+    if (k->mover && waitpid(k->mover, NULL, WNOHANG) == k->mover)
+        k->mover = 0;
     if (k->reaper.sock < 0 && reaper_start(k, &err))
         log_error("no reaper", KV("error", err.msg));
     for (int n = 0; n < MEASURED && !list_empty(&k->boxes); n++) { /* all of them, by turns */
@@ -441,6 +488,7 @@ static void finish(struct keeper *k)
         forget_client(c);
         free(c);
     }
+    zygote_stop(&k->zygote);
     slots_finish(k);
     reaper_finish(k);
     source_finish(k);

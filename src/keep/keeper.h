@@ -98,10 +98,12 @@ struct keeper {
     struct generation *generation; /* the newest */
     int64_t generation_checked;
     bool generation_building;
-    int guest, dev, sockets, records;
+    struct zygote zygote;
+    int dev, sockets, records;
     char stage[64];
     int64_t next_tick;
     bool stopping;
+    pid_t mover; /* of cgroups_expect_move(); 0: none */
 };
 
 /* box.c */
@@ -121,6 +123,7 @@ int source_adopt(struct box *b, const char *fingerprint, struct err *err); /* th
 void source_close(struct box *b);
 int source_start(struct keeper *k, struct err *err);
 void source_refresh(struct keeper *k); /* looks whether the machine has changed under us */
+void source_sweep(const struct keeper *k); /* generations that nobody uses; slow: for the reaper */
 void source_finish(struct keeper *k);
 
 /* slots.c */
@@ -135,6 +138,9 @@ void slots_finish(struct keeper *k);
 int reaper_start(struct keeper *k, struct err *err);
 void reaper_delete(struct keeper *k, const char *layer);
 void reaper_finish(struct keeper *k); /* waits until all that was asked is deleted */
+
+/* keeper.c */
+int keeper_begin(struct keeper *k, const struct jail_spec *s, struct jail *out, struct err *err);
 
 /* jobs.c: what takes long, in a child */
 typedef int job_work(void *arg, struct err *err);
@@ -158,6 +164,7 @@ void keeper_reply(const struct pending *p, const char *id, const struct err *err
                   const struct keep_state *state);
 void keeper_send(struct client *c, struct keep_reply *r, const int *fds, size_t nfds);
 void keeper_event_limit(struct box *b, enum limit_id limit, uint64_t value, uint64_t use);
+void keeper_event_failed(struct box *b, const struct err *err);
 void keeper_event_ended(struct box *b, int status, const struct keep_state *last);
 
 #endif

@@ -48,14 +48,37 @@ static bool layer_is_alive(const char *name, void *arg)
     return alive;
 }
 
+/* Its time says when somebody swept this volume last: where all sandboxes live but a moment, each
+ * leaves a quota group that the kernel was not done with. */
+static int open_stamp(const struct keeper *k)
+{
+    AUTO(freep) char *path = NULL;
+
+    if (asprintf(&path, "%s/volume.swept", k->o.data_dir) < 0)
+        abort();
+    return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+static bool is_due(const struct keeper *k)
+{
+    AUTO(closep) int fd = open_stamp(k);
+    struct stat st;
+
+    return fd >= 0 && !fstat(fd, &st) && st.st_mtime + SWEEP_MS / 1000 < time(NULL);
+}
+
 /* Returns in how many ms to look again: soon, while the kernel is still at it. */
 static int64_t sweep(const struct keeper *k)
 {
+    AUTO(closep) int stamp = open_stamp(k);
     struct err err;
     int left;
 
+    if (stamp >= 0 && futimens(stamp, NULL))
+        log_debug("cannot mark the volume as swept", KV("error", strerrordesc_np(errno)));
     cgroups_sweep(&k->cgroups, "run-", GRACE_S);
     ids_sweep(&k->ids);
+    source_sweep(k);
     left = volume_sweep(k->volume, layer_is_alive, k->volume, &err);
     if (left < 0)
         log_warn("cannot sweep the volume", KV("error", err.msg));
@@ -83,6 +106,38 @@ static void grow(const struct keeper *k)
         log_warn("the volume is nearly full and cannot grow", KV("error", err.msg));
         quiet_until = clock_ms() + 60000;
     }
+}
+
+static void let_go_slot(const struct slot *s)
+{
+    closep(&s->net.ns);
+    closep(&s->ids.lock);
+}
+
+/* A layer's space, a network namespace, a number and a generation are free when the last descriptor
+ * is closed; one of ours must not be that. */
+static void let_go(struct keeper *k)
+{
+    const struct box *b;
+    const struct slot *s;
+
+    list_each(b, &k->boxes, all) {
+        closep(&b->layer);
+        closep(&b->ended.fd);
+        closep(&b->report.fd);
+        closep(&b->memory.fd);
+        if (b->slot)
+            let_go_slot(b->slot);
+        if (b->generation && b->generation != k->generation)
+            closep(&b->generation->host.lock); /* more than once, for some: harmless */
+    }
+    for (enum keep_network n = 0; n < KEEP_NETWORKS; n++)
+        list_each(s, &k->stock[n], all)
+            let_go_slot(s);
+    list_each(s, &k->asked, all)
+        let_go_slot(s);
+    closep(&k->generation->host.lock);
+    closep(&k->lock); /* the next keeper does not wait for what is being deleted */
 }
 
 static _Noreturn void run(const struct keeper *k, int sock)
@@ -123,6 +178,7 @@ int reaper_start(struct keeper *k, struct err *err)
     if (!k->reaper.pid) {
         close(pair[0]);
         keeper_forked(k);
+        let_go(k);
         run(k, pair[1]);
     }
     close(pair[1]);
@@ -179,6 +235,6 @@ void reaper_finish(struct keeper *k)
     if (k->reaper.sock >= 0) {
         close(TAKE(k->reaper.sock, -1));
         waitpid(k->reaper.pid, NULL, 0);
-    } else if (k->volume && k->o.socket >= 0 && leftovers(k))
+    } else if (k->volume && k->o.socket >= 0 && (is_due(k) || leftovers(k)))
         sweep(k);
 }

@@ -125,6 +125,17 @@ void source_refresh(struct keeper *k)
     k->generation_building = !job_start(k, build_next, next_is_built, k, NULL, &err);
 }
 
+/* The machine's present one stays even if nobody holds it just now: somebody will want it. */
+void source_sweep(const struct keeper *k)
+{
+    AUTO(freep) char *dir = host_dir(k);
+    char now[HOST_FINGERPRINT];
+    struct err err;
+
+    if (!host_fingerprint(options(), now, &err))
+        host_sweep(dir, now);
+}
+
 void source_finish(struct keeper *k)
 {
     put(k->generation);

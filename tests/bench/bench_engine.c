@@ -30,14 +30,18 @@ static void call(struct keep_request *q, struct keep_reply *r, int *fd)
         die("the keeper gave no connection");
 }
 
-static void create(int i)
+/* Returns a connection to its guest. */
+static int create(int i)
 {
-    struct keep_request q = { .verb = KEEP_CREATE };
+    struct keep_request q = { .verb = KEEP_CREATE, .u.create.flags = KEEP_EAGER };
     struct keep_reply r;
+    int fd;
 
     name_of(i, q.id);
     snprintf(q.u.create.template, sizeof(q.u.create.template), "host");
-    call(&q, &r, NULL);
+    call(&q, &r, &fd);
+    fcntl(fd, F_SETFL, 0); /* blocking: we wait for one thing at a time */
+    return fd;
 }
 
 static int dial(int i)
@@ -48,7 +52,7 @@ static int dial(int i)
 
     name_of(i, q.id);
     call(&q, &r, &fd);
-    fcntl(fd, F_SETFL, 0); /* blocking: we wait for one thing at a time */
+    fcntl(fd, F_SETFL, 0);
     return fd;
 }
 
@@ -65,11 +69,9 @@ static void cold(int count)
 {
     for (int i = -WARM_UP; i < count; i++) {
         int64_t began = now_ns(), made, ran, gone;
-        int fd;
+        int fd = create(i + WARM_UP);
 
-        create(i + WARM_UP);
         made = now_ns();
-        fd = dial(i + WARM_UP);
         time_guest(fd, request, request_size);
         close(fd);
         ran = now_ns();
@@ -90,8 +92,7 @@ static void exec_in_one(int count, char *program)
     int fd;
 
     open_null(&streams);
-    create(0);
-    fd = dial(0);
+    fd = create(0);
     for (int i = -WARM_UP; i < count; i++) {
         int64_t guest = time_guest(fd, request, request_size), bare = time_bare(program, &streams);
 
@@ -123,13 +124,13 @@ static void hold(int count)
 {
     int64_t before, began;
 
-    create(count);
+    close(create(count));
     end(count);
     sleep(2);
     before = available();
     began = now_ns();
     for (int i = 0; i < count; i++)
-        create(i);
+        close(create(i));
     sample("fill", (now_ns() - began) / count);
     for (int i = 0; i < count; i++) { /* each has served its first request */
         int fd = dial(i);

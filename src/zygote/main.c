@@ -1,0 +1,169 @@
+/* main.c - the process that every sandbox's pid 1 is a copy of.
+ *
+ * Loading the guest costs more than copying a process that has loaded it, so one waits here, with the
+ * keeper's privileges and none of its knowledge: it reads fixed records from the keeper's socket on
+ * descriptor 0, and answers each with a new process in new namespaces. The copy builds the sandbox around
+ * itself (jail/inside.c) and becomes the guest. It ends with the keeper. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "guest/serve.h"
+#include "io/fdpass.h"
+#include "jail/birth.h"
+#include "jail/weaken.h"
+
+#define NAMESPACES                                                                                 \
+    (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
+
+enum { KEEPER = 0 };
+
+struct request {
+    struct birth birth;
+    int sock, listener, netns, cgroup; /* the last two may be -1 */
+};
+
+/* The keeper's child, not ours: it is the keeper who waits for its end. */
+static pid_t birth(const struct request *r, int *pidfd)
+{
+    struct clone_args a = {
+        .flags = (weakened("ipcns") ? NAMESPACES & ~CLONE_NEWIPC : NAMESPACES) | CLONE_PIDFD |
+                 CLONE_PARENT | (r->netns < 0 ? CLONE_NEWNET : 0),
+        .pidfd = (uint64_t)(uintptr_t)pidfd,
+    };
+
+    if (r->cgroup >= 0) {
+        a.flags |= CLONE_INTO_CGROUP;
+        a.cgroup = (uint64_t)r->cgroup;
+    }
+    return (pid_t)syscall(SYS_clone3, &a, sizeof(a));
+}
+
+static int set_effective_id(uid_t id)
+{
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct caps[2];
+
+    if (syscall(SYS_setresuid, -1, id, -1) || syscall(SYS_capget, &header, caps))
+        return -1;
+    caps[0].effective = caps[0].permitted; /* giving up root's id took them away */
+    caps[1].effective = caps[1].permitted;
+    return (int)syscall(SYS_capset, &header, caps);
+}
+
+/* What the kernel counts by user (inotify instances, timers, queued signals, message queues) it
+ * counts for the owner of the user namespace as well, up to the owner's own limits. Owned by root,
+ * one sandbox could use up what root has, and with it every other sandbox's and the host's share. So
+ * each is owned by its own first id, which nobody outside has. */
+static pid_t birth_owned(const struct request *r, int *pidfd)
+{
+    pid_t pid;
+    int error;
+
+    if (r->birth.flags & BIRTH_ROOTLESS || weakened("owner"))
+        return birth(r, pidfd);
+    pid = set_effective_id(r->birth.first_id) ? -1 : birth(r, pidfd);
+    if (!pid)
+        return 0;
+    error = errno;
+    if (set_effective_id(0))
+        abort();
+    errno = error;
+    return pid;
+}
+
+/* The child cannot enter the ready network namespace itself once it is in its user namespace, so we
+ * do, for the moment of the clone. Staying in it would be worse than ending. */
+static pid_t birth_in_network(const struct request *r, int *pidfd)
+{
+    static int home = -1;
+    pid_t pid;
+    int error;
+
+    if (r->netns < 0 || weakened("netns"))
+        return birth_owned(r, pidfd);
+    if (home < 0)
+        home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (home < 0 || setns(r->netns, CLONE_NEWNET))
+        return -1;
+    pid = birth_owned(r, pidfd);
+    if (!pid)
+        return 0;
+    error = errno;
+    if (setns(home, CLONE_NEWNET))
+        abort();
+    errno = error;
+    return pid;
+}
+
+/* false: the keeper has gone, or does not speak our language. */
+static bool receive(struct request *r)
+{
+    int fds[4];
+    size_t want, n = ARRAY_LEN(fds);
+
+    if (fdpass_recv(KEEPER, &r->birth, sizeof(r->birth), fds, &n, 0) != sizeof(r->birth))
+        return false;
+    want = 2 + !!(r->birth.flags & BIRTH_NETNS) + !!(r->birth.flags & BIRTH_CGROUP);
+    if (n != want)
+        return false;
+    r->sock = fds[0];
+    r->listener = fds[1];
+    r->netns = r->birth.flags & BIRTH_NETNS ? fds[2] : -1;
+    r->cgroup = r->birth.flags & BIRTH_CGROUP ? fds[n - 1] : -1;
+    return true;
+}
+
+static void forget(const struct request *r)
+{
+    closep(&r->sock);
+    closep(&r->listener);
+    closep(&r->netns);
+    closep(&r->cgroup);
+}
+
+static int become_guest(const struct request *r)
+{
+    static char name[] = "cove-guest", listen[] = "--listen-fd", three[] = "3", oom[] = "--oom-fd",
+                four[] = "4", level[] = "--log-level", off[] = "off", set[] = "--set",
+                strict[] = "--strict";
+    char log[64];
+    char *argv[] = { name, listen, three, oom, four, level, off, set, log,
+                     r->birth.flags & BIRTH_STRICT ? strict : NULL, NULL };
+
+    close(KEEPER); /* or a dead keeper would never show as end of file */
+    inside_build(&r->birth, r->sock, r->listener);
+    snprintf(log, sizeof(log), "process.output-bytes=%llu", (unsigned long long)r->birth.log_bytes);
+    return guest_main((int)ARRAY_LEN(argv) - (r->birth.flags & BIRTH_STRICT ? 1 : 2), argv);
+}
+
+int main(void)
+{
+    static struct request r;
+
+    prctl(PR_SET_NAME, "cove-zygote");
+    while (receive(&r)) {
+        struct birth_reply reply = { 0 };
+        int pidfd = -1;
+
+        reply.pid = birth_in_network(&r, &pidfd);
+        if (!reply.pid)
+            return become_guest(&r);
+        reply.error = reply.pid < 0 ? errno : 0;
+        forget(&r);
+        if (fdpass_send(KEEPER, &reply, sizeof(reply), &pidfd, pidfd >= 0, 0) < 0)
+            return 1;
+        closep(&pidfd);
+    }
+    return 0;
+}
