@@ -25,17 +25,19 @@ static const struct args_option keep_options[] = {
     OPTION(struct keep_args, client, "client", ARGS_TEXT, .value = "USER",
            .help = "who may use it besides root"),
     OPTION(struct keep_args, allow_mounts, "allow-mount", ARGS_DIR, .value = "DIR",
-           .flags = ARGS_REPEAT, .help = "host directories that sandboxes may be shown; none without it"),
+           .flags = ARGS_REPEAT,
+           .help = "host directories that sandboxes may be shown; none without it"),
     OPTION(struct keep_args, set, "set", ARGS_TEXT, .value = "NAME=VALUE", .flags = ARGS_REPEAT,
            .help = "change a bound of the keeper, the network or the volume"),
     OPTION(struct keep_args, log_level, "log-level", ARGS_TEXT, .value = "LEVEL", .def = "info",
            .help = "debug, info, warn, error or off"),
-    OPTION(struct keep_args, log_format, "log-format", ARGS_TEXT, .value = "FORMAT", .def = "logfmt",
-           .help = "logfmt or json"),
+    OPTION(struct keep_args, log_format, "log-format", ARGS_TEXT, .value = "FORMAT",
+           .def = "logfmt", .help = "logfmt or json"),
     {}
 };
 
-static const struct setting *const settings[] = { keep_settings, dns_settings, volume_settings, NULL };
+static const struct setting *const settings[] = { keep_settings, dns_settings, volume_settings,
+                                                  NULL };
 
 static int configure(const struct keep_args *o, struct keep_options *k, struct err *err)
 {
@@ -51,7 +53,8 @@ static int configure(const struct keep_args *o, struct keep_options *k, struct e
     k->client_uid = p ? p->pw_uid : 0;
     k->allow_mounts = o->allow_mounts.items;
     if (geteuid() != 0)
-        return err_set(err, ERR_DENIED, "a keeper that others use needs root; `cove run` works without");
+        return err_set(err, ERR_DENIED,
+                       "a keeper that others use needs root; `cove run` works without");
     return 0;
 }
 
@@ -71,8 +74,9 @@ static int run_keep(struct args *a)
 const struct command command_keep = {
     .name = "keep",
     .help = "build and end sandboxes for others; the only privileged part",
-    .about = "Listens on a socket in the run directory for the records of `cove serve` and `cove run`. "
-             "Sandboxes go on when it ends; the next one adopts them.",
+    .about =
+        "Listens on a socket in the run directory for the records of `cove serve` and `cove run`. "
+        "Sandboxes go on when it ends; the next one adopts them.",
     .options = keep_options,
     .size = sizeof(struct keep_args),
     .run = run_keep,

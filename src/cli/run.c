@@ -36,10 +36,12 @@ static const struct args_option run_options[] = {
     OPTION(struct run_options, network, "network", ARGS_CHOICE, .letter = 'n', .value = "MODE",
            .def = "none", .choices = networks,
            .help = "none, or open: the internet without this machine and private networks"),
-    OPTION(struct run_options, mounts, "mount", ARGS_TEXT, .letter = 'v', .value = "HOST:GUEST[:ro]",
-           .flags = ARGS_REPEAT, .help = "show a directory or file of this machine inside"),
+    OPTION(struct run_options, mounts, "mount", ARGS_TEXT, .letter = 'v',
+           .value = "HOST:GUEST[:ro]", .flags = ARGS_REPEAT,
+           .help = "show a directory or file of this machine inside"),
     OPTION(struct run_options, forwards, "forward", ARGS_TEXT, .letter = 'p', .value = "HOST:PORT",
-           .flags = ARGS_REPEAT, .help = "let a port of this machine's loopback lead to one inside"),
+           .flags = ARGS_REPEAT,
+           .help = "let a port of this machine's loopback lead to one inside"),
     OPTION(struct run_options, env, "env", ARGS_TEXT, .letter = 'e', .value = "NAME[=VALUE]",
            .flags = ARGS_REPEAT, .help = "set a variable; without a value: ours"),
     OPTION(struct run_options, user, "user", ARGS_TEXT, .letter = 'u', .value = "NAME",
@@ -91,7 +93,8 @@ static int parse_mount(const char *text, struct keep_mount *m, struct err *err)
         return err_set(err, ERR_INVALID, "--mount: '%.*s' is neither ro nor rw", STR_ARG(mode));
     *m = (struct keep_mount){ .flags = has_mode && str_is(mode, "ro") ? KEEP_MOUNT_READ_ONLY : 0 };
     if (host.n >= sizeof(m->host) || guest.n >= sizeof(m->guest))
-        return err_set(err, ERR_INVALID, "--mount: '%s': a path has at most %d bytes", text, KEEP_PATH - 1);
+        return err_set(err, ERR_INVALID, "--mount: '%s': a path has at most %d bytes", text,
+                       KEEP_PATH - 1);
     memcpy(m->host, host.p, host.n);
     memcpy(m->guest, guest.p, guest.n);
     return 0;
@@ -112,7 +115,8 @@ static int absolute_host(struct keep_mount *m, struct err *err)
 
 static int fill_template(const struct run_options *o, struct keep_create *c, struct err *err)
 {
-    AUTO(freep) char *full = strchr(o->template, '/') ? realpath(o->template, NULL) : xstrdup(o->template);
+    AUTO(freep)
+    char *full = strchr(o->template, '/') ? realpath(o->template, NULL) : xstrdup(o->template);
 
     if (!full)
         full = xstrdup(o->template); /* qemux/qemu is a name with a slash */
@@ -130,20 +134,22 @@ static int fill_request(const struct run *r, struct keep_request *q, struct err 
 
     q->verb = KEEP_CREATE;
     memcpy(q->id, r->id, sizeof(q->id));
-    c->limits = (struct limits){ .memory_bytes = (uint64_t)o->memory,
-                                 .cpu_milli = (uint64_t)o->cpus,
-                                 .pids = (uint64_t)o->pids,
-                                 .io_weight = (uint64_t)o->io_weight,
-                                 .open_files = (uint64_t)o->files,
-                                 .disk_bytes = (uint64_t)o->disk,
-                                 .log_bytes = (uint64_t)o->log,
-                                 .lifetime_ms = (uint64_t)MIN(o->timeout, INT64_MAX / 1000) * 1000 };
+    c->limits =
+        (struct limits){ .memory_bytes = (uint64_t)o->memory,
+                         .cpu_milli = (uint64_t)o->cpus,
+                         .pids = (uint64_t)o->pids,
+                         .io_weight = (uint64_t)o->io_weight,
+                         .open_files = (uint64_t)o->files,
+                         .disk_bytes = (uint64_t)o->disk,
+                         .log_bytes = (uint64_t)o->log,
+                         .lifetime_ms = (uint64_t)MIN(o->timeout, INT64_MAX / 1000) * 1000 };
     l = c->limits;
     for (enum limit_id id = 0; id < LIMIT_COUNT; id++) /* in a request 0 stands for the default */
         if (!limits_get(&l, id) && args_given(r->args, limit_rows[id].name))
             return err_set(err, ERR_INVALID, "--%s: 0 is no limit", limit_rows[id].name);
     c->network = strcmp(o->network, "open") ? KEEP_NET_NONE : KEEP_NET_OPEN;
-    c->flags = KEEP_TIED | KEEP_EAGER | (o->strict ? KEEP_STRICT : 0) | (o->durable ? KEEP_DURABLE : 0);
+    c->flags =
+        KEEP_TIED | KEEP_EAGER | (o->strict ? KEEP_STRICT : 0) | (o->durable ? KEEP_DURABLE : 0);
     if (o->mounts.n > KEEP_MOUNTS)
         return err_set(err, ERR_LIMIT, "--mount: more than %d", KEEP_MOUNTS);
     for (; c->nmounts < o->mounts.n; c->nmounts++)
@@ -170,7 +176,8 @@ static int find_keeper(struct run *r, const char *data_dir, const char *run_dir,
                                .client_uid = getuid(),
                                .rootless = r->rootless,
                                .progress = progress,
-                               .likely = strcmp(r->o->network, "open") ? KEEP_NET_NONE : KEEP_NET_OPEN };
+                               .likely =
+                                   strcmp(r->o->network, "open") ? KEEP_NET_NONE : KEEP_NET_OPEN };
 
     if (!r->o->private && !keep_connect(&r->keep, run_dir, err))
         return 0;
@@ -198,7 +205,9 @@ static void end_sandbox(struct run *r)
     struct err ignored;
 
     memcpy(q.id, r->id, sizeof(q.id));
-    if (!r->ended)
+    if (r->keep.pid)
+        keep_leave(&r->keep, run_event, r); /* it has no other sandbox */
+    else if (!r->ended)
         (void)!keep_call(&r->keep, &q, &reply, NULL, NULL, run_event, r, &ignored);
 }
 
@@ -239,7 +248,9 @@ static int run_run(struct args *a)
     struct run_options *o = a->values;
     AUTO(freep) char *data_dir = o->data_dir ? xstrdup(o->data_dir) : dirs_data();
     AUTO(freep) char *run_dir = o->run_dir ? xstrdup(o->run_dir) : dirs_run();
-    struct run r = { .args = a, .o = o, .argv = a->words, .keep.fd = -1, .first = -1, .started_us = clock_us() };
+    struct run r = {
+        .args = a, .o = o, .argv = a->words, .keep.fd = -1, .first = -1, .started_us = clock_us()
+    };
     struct run_session s = { .run = &r };
     struct err err = { 0 };
     uint32_t ignored;
@@ -250,7 +261,7 @@ static int run_run(struct args *a)
     r.rootless = geteuid() != 0;
     r.terminal = !o->json && run_terminal_wanted();
     if (r.rootless && !o->user && idmap_ranges(&ignored, &ignored))
-        o->user = "root"; /* the only id there is inside */
+        o->user = "root";  /* the only id there is inside */
     log_level = LOG_ERROR; /* the keeper's remarks are not for whoever runs a command */
     failed = run_all(&r, &s, data_dir, run_dir, &err);
     keep_close(&r.keep);
@@ -265,9 +276,10 @@ static int run_run(struct args *a)
 const struct command command_run = {
     .name = "run",
     .help = "run a command in a new sandbox",
-    .about = "Makes a sandbox with every limit in force, runs the command in it and removes it. Standard "
-             "input, output and error are passed through; where input and output are a terminal the "
-             "command has a terminal of its own. Signals are forwarded.",
+    .about =
+        "Makes a sandbox with every limit in force, runs the command in it and removes it. Standard "
+        "input, output and error are passed through; where input and output are a terminal the "
+        "command has a terminal of its own. Signals are forwarded.",
     .options = run_options,
     .size = sizeof(struct run_options),
     .words = run_words,

@@ -36,15 +36,16 @@ struct run { /* one `cove run` */
     struct run_forward forwards[RUN_FORWARDS];
     size_t nforwards;
 
-    bool terminal;   /* a PTY inside, our own terminal outside */
-    int signals;     /* signalfd */
-    int64_t pid;     /* inside; 0: not started yet */
-    int early;       /* a signal that came before that */
-    int64_t code;    /* exit status, or the signal's number ... */
-    bool exited;     /* ... when this is false */
-    bool done;       /* code is known */
-    bool closed;     /* our own output is: the command was ended for it */
-    struct buf out, err;               /* with --json */
+    bool input;          /* there is some for the command */
+    bool terminal;       /* a PTY inside, our own terminal outside */
+    int signals;         /* signalfd */
+    int64_t pid;         /* inside; 0: not started yet */
+    int early;           /* a signal that came before that */
+    int64_t code;        /* exit status, or the signal's number ... */
+    bool exited;         /* ... when this is false */
+    bool done;           /* code is known */
+    bool closed;         /* our own output is: the command was ended for it */
+    struct buf out, err; /* with --json */
     bool truncated;
     struct keep_limit_met met[LIMIT_COUNT]; /* the last of each */
     bool was_met[LIMIT_COUNT];
@@ -67,7 +68,7 @@ void run_event(const struct keep_reply *event, void *run); /* a keep_on_event */
 
 /* run_terminal.c */
 bool run_terminal_wanted(void);
-void run_terminal_raw(void);     /* until run_terminal_restore(); also after a crash of ours */
+void run_terminal_raw(void); /* until run_terminal_restore(); also after a crash of ours */
 void run_terminal_restore(void);
 void run_terminal_size(int64_t *cols, int64_t *rows);
 /* Like read and write, but park the coroutine, whatever mode the descriptor is in: it is shared

@@ -1,6 +1,6 @@
 /* run_forward.c - `--forward HOST:PORT`: a listener on loopback whose connections end at a port
- * inside. The keeper makes the inner socket in the sandbox's network namespace; we connect it and carry
- * bytes, so nothing inside ever holds a socket of ours. */
+ * inside. The keeper makes the inner socket in the sandbox's network namespace; we connect it and
+ * carry bytes, so nothing inside ever holds a socket of ours. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -29,7 +29,8 @@ struct carried { /* one connection; two coroutines use it, the second to leave f
 
 static int inner_socket(struct run *r, uint16_t port, bool v6, struct err *err)
 {
-    struct keep_request q = { .verb = KEEP_SOCKET, .u.socket = { .port = port, .count = 1, .v6 = v6 } };
+    struct keep_request q = { .verb = KEEP_SOCKET,
+                              .u.socket = { .port = port, .count = 1, .v6 = v6 } };
     struct keep_reply reply;
     size_t n = 1;
     int fd;
@@ -115,7 +116,9 @@ static void serve(void *arg)
     while ((fd = co_accept(l->forward->listener)) >= 0) {
         struct carried *c = xcalloc(1, sizeof(*c));
 
-        *c = (struct carried){ .run = l->run, .outer = fd, .inner = -1, .port = l->forward->port, .users = 1 };
+        *c = (struct carried){
+            .run = l->run, .outer = fd, .inner = -1, .port = l->forward->port, .users = 1
+        };
         if (co_go(carry_out, c, NULL))
             leave(c);
     }
@@ -132,9 +135,10 @@ int run_forward_open(struct run *r, const char *text, struct err *err)
 
     if (r->nforwards == RUN_FORWARDS)
         return err_set(err, ERR_LIMIT, "--forward: more than %d", RUN_FORWARDS);
-    if (!str_cut(str_of(text), ':', &host, &inner) || str_u64(host, &outer) || str_u64(inner, &port) ||
-        outer > 65535 || !port || port > 65535)
-        return err_set(err, ERR_INVALID, "--forward: '%s' is not HOST-PORT:PORT (try 8080:80)", text);
+    if (!str_cut(str_of(text), ':', &host, &inner) || str_u64(host, &outer) ||
+        str_u64(inner, &port) || outer > 65535 || !port || port > 65535)
+        return err_set(err, ERR_INVALID, "--forward: '%s' is not HOST-PORT:PORT (try 8080:80)",
+                       text);
     snprintf(where, sizeof(where), "127.0.0.1:%u", (unsigned)outer);
     if (addr_parse(str_of(where), &a, err))
         return -1;

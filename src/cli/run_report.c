@@ -1,5 +1,5 @@
-/* run_report.c - how a run ended: its exit status, a line for people when something of ours or a limit
- * had a part in it, or all of it as JSON. */
+/* run_report.c - how a run ended: its exit status, a line for people when something of ours or a
+ * limit had a part in it, or all of it as JSON. */
 #include <signal.h>
 #include <stdio.h>
 
@@ -36,21 +36,24 @@ static void say_limits(const struct run *r)
             continue;
         limits_format(id, r->met[id].value, is, sizeof(is));
         limits_format(id, r->met[id].use, was, sizeof(was));
-        fprintf(stderr, "cove run: the limit '%s' of %s was reached (use %s)\n", limit_rows[id].name,
-                is, was);
+        fprintf(stderr, "cove run: the limit '%s' of %s was reached (use %s)\n",
+                limit_rows[id].name, is, was);
     }
 }
 
 /* Only those that were asked for: what nobody set nobody misses. `cove doctor` tells of all. */
 static void say_unenforced(const struct run *r)
 {
-    const int64_t asked[LIMIT_COUNT] = { [LIMIT_MEMORY] = r->o->memory, [LIMIT_CPU] = r->o->cpus,
-                                         [LIMIT_PIDS] = r->o->pids, [LIMIT_IO] = r->o->io_weight,
+    const int64_t asked[LIMIT_COUNT] = { [LIMIT_MEMORY] = r->o->memory,
+                                         [LIMIT_CPU] = r->o->cpus,
+                                         [LIMIT_PIDS] = r->o->pids,
+                                         [LIMIT_IO] = r->o->io_weight,
                                          [LIMIT_DISK] = r->o->disk };
 
     for (enum limit_id id = 0; id < LIMIT_COUNT; id++)
         if (asked[id] && r->state.unenforced & 1u << id)
-            fprintf(stderr, "cove run: the limit '%s' is not enforced here (cove doctor says why)\n",
+            fprintf(stderr,
+                    "cove run: the limit '%s' is not enforced here (cove doctor says why)\n",
                     limit_rows[id].name);
 }
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -138,8 +140,16 @@ static void on_start(struct run *r, int64_t pid)
     r->pid = pid;
     if (r->early)
         forward_signal(r, r->early);
-    if (co_go(pump_input, r, NULL))
+    if (r->input && co_go(pump_input, r, NULL))
         abort();
+}
+
+/* /dev/null is the usual "no input": the command gets it from the start. */
+static bool has_input(void)
+{
+    struct stat st;
+
+    return !fstat(0, &st) && !(S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3));
 }
 
 static int follow(struct run *r, struct envd_stream *stream, struct err *err)
@@ -170,7 +180,7 @@ static int follow(struct run *r, struct envd_stream *stream, struct err *err)
     return more;
 }
 
-static void fill_command(struct run *r, struct envd_command *c, struct envd_env *env)
+static void fill_command(const struct run *r, struct envd_command *c, struct envd_env *env)
 {
     *c = (struct envd_command){ .cmd = r->argv[0],
                                 .args = r->argv + 1,
@@ -178,7 +188,7 @@ static void fill_command(struct run *r, struct envd_command *c, struct envd_env 
                                 .cwd = r->o->workdir,
                                 .user = r->o->user,
                                 .pty = r->terminal,
-                                .stdin_open = true };
+                                .stdin_open = r->input };
     for (size_t i = 0; i < r->o->env.n; i++) {
         const char *text = r->o->env.items[i], *eq = strchr(text, '=');
 
@@ -201,8 +211,10 @@ void run_session(void *session)
     struct err err = { 0 };
 
     client_init(&r->client);
-    r->envd = (struct envd){ .client = &r->client,
-                             .to = { .dial = dial, .arg = r, .key = r->id, .answer_ms = INT32_MAX } };
+    r->envd =
+        (struct envd){ .client = &r->client,
+                       .to = { .dial = dial, .arg = r, .key = r->id, .answer_ms = INT32_MAX } };
+    r->input = has_input();
     fill_command(r, &c, env);
     if (co_go(watch_keeper, s, NULL) || co_go(watch_signals, r, NULL))
         abort();

@@ -1,4 +1,5 @@
-/* serve.c - the whole life of a guest: pid 1 of every sandbox, or an ordinary process on any machine.
+/* serve.c - the whole life of a guest: pid 1 of every sandbox, or an ordinary process on any
+ * machine.
  *
  * Listens, serves envd, reaps. SIGTERM and SIGINT end it: processes get SIGTERM, after
  * process.stop-ms SIGKILL. As pid 1 its end is the sandbox's end. */

@@ -74,9 +74,9 @@ static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, 8);
 }
 
-/* Commands die before the guest does when memory runs out. An untraceable pid 1 cannot open the file
- * and neither can its children before they execute, so it was given its own one open: raised for
- * the moment of the fork, the score is inherited. */
+/* Commands die before the guest does when memory runs out. An untraceable pid 1 cannot open the
+ * file and neither can its children before they execute, so it was given its own one open: raised
+ * for the moment of the fork, the score is inherited. */
 static void set_oom_score(int fd, const char *score)
 {
     if (fd >= 0 && pwrite(fd, score, strlen(score), 0) < 0)

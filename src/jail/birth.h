@@ -1,5 +1,5 @@
-/* birth.h - what a keeper asks its zygote for, as one fixed record; and what the new process does with
- * it. Both ends are the same build of the same program. */
+/* birth.h - what a keeper asks its zygote for, as one fixed record; and what the new process does
+ * with it. Both ends are the same build of the same program. */
 #ifndef JAIL_BIRTH_H
 #define JAIL_BIRTH_H
 
@@ -8,12 +8,12 @@
 enum { BIRTH_ID = 40, BIRTH_PATH = 512, BIRTH_STAGE = 64 };
 
 enum { /* flags */
-    BIRTH_STRICT = 1,
-    BIRTH_DURABLE = 2,
-    BIRTH_ROOTLESS = 4,
-    BIRTH_MORTAL = 8,
-    BIRTH_NETNS = 16,  /* a descriptor of it comes along; else a new one is made */
-    BIRTH_CGROUP = 32, /* the same */
+       BIRTH_STRICT = 1,
+       BIRTH_DURABLE = 2,
+       BIRTH_ROOTLESS = 4,
+       BIRTH_MORTAL = 8,
+       BIRTH_NETNS = 16,  /* a descriptor of it comes along; else a new one is made */
+       BIRTH_CGROUP = 32, /* the same */
 };
 
 struct birth_mount {

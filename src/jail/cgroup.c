@@ -22,8 +22,8 @@
 enum { CPU_PERIOD_US = 100000, FREEZE_TRIES = 5000, REMOVE_TRIES = 2000, PAUSE_US = 20 };
 
 static const struct controller {
-    const char *v1, *v2;     /* names in /proc/self/mountinfo and in cgroup.controllers */
-    const char *probe;       /* version 1: only useful where this file exists in a child */
+    const char *v1, *v2; /* names in /proc/self/mountinfo and in cgroup.controllers */
+    const char *probe;   /* version 1: only useful where this file exists in a child */
 } controllers[CGROUP_CONTROLLERS] = {
     [CGROUP_MEMORY] = { "memory", "memory", "memory.limit_in_bytes" },
     [CGROUP_CPU] = { "cpu", "cpu", "cpu.cfs_quota_us" },
@@ -65,10 +65,7 @@ static int open_cove(int root)
     return openat(root, "cove", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static bool has_file(int cove, const char *file)
-{
-    return !faccessat(cove, file, F_OK, 0);
-}
+static bool has_file(int cove, const char *file) { return !faccessat(cove, file, F_OK, 0); }
 
 /* Weights are the business of one scheduler, and mean nothing where no disk uses it. */
 static bool weights_work(void)
@@ -111,28 +108,38 @@ static void use_v1(struct cgroups *c, enum cgroup_controller k, const char *moun
 }
 
 /* Controllers must be switched on from the root down before a child has their files. */
+static void switch_on(struct cgroups *c, int dir)
+{
+    for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++) {
+        char on[16];
+
+        snprintf(on, sizeof(on), "+%s", controllers[k].v2);
+        if (c->v2[k] && cgroup_write(dir, NULL, "cgroup.subtree_control", on))
+            c->v2[k] = false;
+    }
+}
+
 static void use_v2(struct cgroups *c, const char *mount_point)
 {
     int root = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO(closep)
+    int list = root < 0 ? -1 : openat(root, "cgroup.controllers", O_RDONLY | O_CLOEXEC);
+    char text[256];
+    ssize_t n = list < 0 ? -1 : read(list, text, sizeof(text));
+    struct str rest = { text, n > 0 ? (size_t)n - 1 : 0 }, name;
 
     if (root < 0)
         return;
-    for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++) {
-        char on[16];
-
-        snprintf(on, sizeof(on), "+%s", controllers[k].v2);
-        c->v2[k] = !cgroup_write(root, NULL, "cgroup.subtree_control", on);
-    }
+    while (str_next(&rest, ' ', &name))
+        for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++)
+            c->v2[k] |= str_is(name, controllers[k].v2);
+    switch_on(c, root);
     c->unified = open_cove(root);
     c->parents[CGROUP_CONTROLLERS] = root;
-    for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++) {
-        char on[16];
-
-        snprintf(on, sizeof(on), "+%s", controllers[k].v2);
-        if (c->v2[k] && (c->unified < 0 ||
-                         cgroup_write(c->unified, NULL, "cgroup.subtree_control", on)))
-            c->v2[k] = false;
-    }
+    if (c->unified >= 0)
+        switch_on(c, c->unified);
+    else
+        memset(c->v2, 0, sizeof(c->v2));
 }
 
 /* A line of mountinfo: "... mount-point options ... - type source super-options". */
@@ -206,14 +213,14 @@ static bool uses_v1(const struct cgroups *c)
     return false;
 }
 
-/* Moving a process between version 1 cgroups takes a lock whose writers wait for an RCU grace period,
- * milliseconds, unless somebody held it a moment ago. favordynmods, an option of any hierarchy's
- * mount, keeps it ready for writers while the mount exists. */
+/* Moving a process between version 1 cgroups takes a lock whose writers wait for an RCU grace
+ * period, milliseconds, unless somebody held it a moment ago. favordynmods, an option of any
+ * hierarchy's mount, keeps it ready for writers while the mount exists. */
 void cgroups_favor_moves(const struct cgroups *c, const char *dir)
 {
-    if (uses_v1(c) && (mkdir(dir, 0700) ||
-                       mount("cove", dir, "cgroup", MS_NOSUID | MS_NODEV | MS_NOEXEC,
-                             "none,name=cove,favordynmods")))
+    if (uses_v1(c) &&
+        (mkdir(dir, 0700) || mount("cove", dir, "cgroup", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+                                   "none,name=cove,favordynmods")))
         errno = 0; /* an older kernel: it works without, slower */
 }
 
@@ -310,7 +317,8 @@ int cgroup_create(const struct cgroups *c, const char *name, int *into, struct e
     return *into < 0 ? err_sys(err, "open cgroup cove/%s", name) : 0;
 }
 
-int cgroup_set_up(const struct cgroups *c, const char *name, const struct limits *l, struct err *err)
+int cgroup_set_up(const struct cgroups *c, const char *name, const struct limits *l,
+                  struct err *err)
 {
     for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++)
         if (c->v1[k] >= 0 && make_dir(c->v1[k], c->parents[k], name) < 0)

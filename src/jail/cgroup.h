@@ -1,9 +1,9 @@
 /* cgroup.h - limits that the kernel enforces, and the freezer.
  *
- * Each sandbox has a directory `cove/NAME` in the hierarchies that carry its limits: version 2 where
- * it has the controller, version 1 otherwise. Its life (freezing, birth inside) is in version 2 in any case,
- * which works even where that has no controllers. A version 2 directory is never used twice: after
- * cgroup.kill it kills newcomers. */
+ * Each sandbox has a directory `cove/NAME` in the hierarchies that carry its limits: version 2
+ * where it has the controller, version 1 otherwise. Its life (freezing, birth inside) is in version
+ * 2 in any case, which works even where that has no controllers. A version 2 directory is never
+ * used twice: after cgroup.kill it kills newcomers. */
 #ifndef JAIL_CGROUP_H
 #define JAIL_CGROUP_H
 
@@ -33,8 +33,9 @@ void cgroups_favor_moves(const struct cgroups *c, const char *dir); /* mounts th
 pid_t cgroups_expect_move(const struct cgroups *c); /* the child to wait for; 0: none */
 bool cgroups_enforce(const struct cgroups *c, enum cgroup_controller k);
 
-/* Two steps, so that the process can be born between them: the version 2 directory, whose descriptor
- * is for clone3 (-1: none), then the others and all limits. cgroup_remove() undoes both. */
+/* Two steps, so that the process can be born between them: the version 2 directory, whose
+ * descriptor is for clone3 (-1: none), then the others and all limits. cgroup_remove() undoes both.
+ */
 int cgroup_create(const struct cgroups *c, const char *name, int *into, struct err *err);
 int cgroup_set_up(const struct cgroups *c, const char *name, const struct limits *l,
                   struct err *err);

@@ -60,8 +60,8 @@ static const struct usage_file {
 } usage_files[] = {
     { CGROUP_MEMORY, offsetof(struct cgroup_usage, memory_bytes), "memory.usage_in_bytes", NULL,
       "memory.current", NULL, 1 },
-    { CGROUP_MEMORY, offsetof(struct cgroup_usage, memory_peak_bytes),
-      "memory.max_usage_in_bytes", NULL, "memory.peak", NULL, 1 },
+    { CGROUP_MEMORY, offsetof(struct cgroup_usage, memory_peak_bytes), "memory.max_usage_in_bytes",
+      NULL, "memory.peak", NULL, 1 },
     { CGROUP_MEMORY, offsetof(struct cgroup_usage, oom_kills), "memory.oom_control", "oom_kill",
       "memory.events", "oom_kill", 1 },
     { CGROUP_CPU, offsetof(struct cgroup_usage, cpu_us), "cpuacct.usage", NULL, "cpu.stat",
@@ -70,8 +70,8 @@ static const struct usage_file {
       "cpu.stat", "throttled_usec", 1000 },
     { CGROUP_PIDS, offsetof(struct cgroup_usage, pids), "pids.current", NULL, "pids.current", NULL,
       1 },
-    { CGROUP_PIDS, offsetof(struct cgroup_usage, pids_refused), "pids.events", "max",
-      "pids.events", "max", 1 },
+    { CGROUP_PIDS, offsetof(struct cgroup_usage, pids_refused), "pids.events", "max", "pids.events",
+      "max", 1 },
 };
 
 static uint64_t read_usage(const struct cgroups *c, const char *name, const struct usage_file *f)
@@ -81,8 +81,8 @@ static uint64_t read_usage(const struct cgroups *c, const char *name, const stru
     const char *file = v2 ? f->v2 : f->v1, *key = v2 ? f->v2_key : f->v1_key;
     uint64_t v = 0;
 
-    if (dir < 0 || (key ? cgroup_read_key(dir, name, file, key, &v)
-                        : cgroup_read_number(dir, name, file, &v)))
+    if (dir < 0 ||
+        (key ? cgroup_read_key(dir, name, file, key, &v) : cgroup_read_number(dir, name, file, &v)))
         return 0;
     return v2 ? v : v / f->v1_divide;
 }

@@ -41,7 +41,8 @@ static int find_range(const char *file, const char *name, uid_t uid, uint32_t *f
         uint64_t f, c, number;
 
         if (!str_cut(line, ':', &who, &tail) || !str_cut(tail, ':', &from, &count) ||
-            str_u64(from, &f) || str_u64(count, &c) || c < IDS_RANGE - 1 || f > UINT32_MAX - IDS_RANGE)
+            str_u64(from, &f) || str_u64(count, &c) || c < IDS_RANGE - 1 ||
+            f > UINT32_MAX - IDS_RANGE)
             continue;
         if (str_is(who, name) || (!str_u64(who, &number) && number == uid)) {
             *first = (uint32_t)f;
@@ -65,7 +66,7 @@ int idmap_ranges(uint32_t *first_uid, uint32_t *first_gid)
 static int run_mapper(const char *program, pid_t pid, uint32_t own, uint32_t first)
 {
     char p[16], o[16], f[16];
-    char *argv[] = { (char *)(size_t)program, p, (char[]){ "0" }, o,   (char[]){ "1" },
+    char *argv[] = { (char *)(size_t)program, p, (char[]){ "0" },     o,   (char[]){ "1" },
                      (char[]){ "1" },         f, (char[]){ "65535" }, NULL };
     char *envp[] = { NULL };
     pid_t child;

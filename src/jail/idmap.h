@@ -7,7 +7,8 @@
 
 #include "base/err.h"
 
-#define IDMAP_OWN UINT32_MAX /* the caller as 0, and its subordinate ranges above where it has some */
+#define IDMAP_OWN                                                                                  \
+    UINT32_MAX /* the caller as 0, and its subordinate ranges above where it has some */
 
 /* Writes both maps of a process that was just cloned: ids 0..65535 from first on. */
 int idmap_write(pid_t pid, uint32_t first, struct err *err);

@@ -1,8 +1,8 @@
 /* ids.h - the machine-wide numbers of sandboxes: each stands for a range of 65,536 host ids and for
  * one address of the sandbox network.
  *
- * A number is a locked file, so a keeper that is killed gives back what only it used. A sandbox that
- * outlives its keeper leaves a note in the file, the path of its record: while that exists the
+ * A number is a locked file, so a keeper that is killed gives back what only it used. A sandbox
+ * that outlives its keeper leaves a note in the file, the path of its record: while that exists the
  * number stays taken. */
 #ifndef JAIL_IDS_H
 #define JAIL_IDS_H
@@ -38,7 +38,8 @@ int ids_note(const struct ids_claim *claim, const char *note, struct err *err);
 /* For adoption: this number, whose note is ours. */
 int ids_retake(struct ids *ids, uint32_t number, struct ids_claim *out, struct err *err);
 void ids_put(const struct ids *ids, struct ids_claim *claim); /* forgets the note too */
-void ids_sweep(const struct ids *ids); /* removes what killed keepers left: files that stand for nothing */
+void ids_sweep(
+    const struct ids *ids); /* removes what killed keepers left: files that stand for nothing */
 static inline uint32_t ids_host(uint32_t number) { return IDS_FIRST + number * IDS_RANGE; }
 
 /* Adds the ranges that a file like /etc/subuid names to ids->foreign (bad lines are skipped). */

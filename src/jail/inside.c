@@ -1,7 +1,7 @@
 /* inside.c - the sandbox's first process, from its birth to the moment it becomes the guest.
  *
- * Order: wait for id maps and layers; become root of the user namespace; overlay, /usr, /proc, /dev,
- * masks, the caller's mounts; pivot_root; wait for the cgroups; limits, filter, capabilities.
+ * Order: wait for id maps and layers; become root of the user namespace; overlay, /usr, /proc,
+ * /dev, masks, the caller's mounts; pivot_root; wait for the cgroups; limits, filter, capabilities.
  * Every failure ends the process with one sentence for the parent.
  *
  * A layer must be attached to this mount namespace before overlay takes it: one that is still
@@ -109,15 +109,16 @@ static int open_upper(int layer, const char *name, struct err *err)
     return fd < 0 ? err_sys(err, "open upper directory") : fd;
 }
 
-static int mount_overlay(const struct inside *in, const int *lowers, size_t count, int upper, int work,
-                         struct err *err)
+static int mount_overlay(const struct inside *in, const int *lowers, size_t count, int upper,
+                         int work, struct err *err)
 {
     struct mount_option o[JAIL_LOWERS + 8];
     size_t n = 0;
 
     for (size_t i = 0; i < count; i++)
-        o[n++] = (in->b->flags & BIRTH_ROOTLESS) ? (struct mount_option){ "lowerdir+", in->b->root[i], -1 }
-                                 : (struct mount_option){ "lowerdir+", NULL, lowers[i] };
+        o[n++] = (in->b->flags & BIRTH_ROOTLESS)
+                     ? (struct mount_option){ "lowerdir+", in->b->root[i], -1 }
+                     : (struct mount_option){ "lowerdir+", NULL, lowers[i] };
     o[n++] = (struct mount_option){ "upperdir", NULL, upper };
     o[n++] = (struct mount_option){ "workdir", NULL, work };
     o[n++] = (struct mount_option){ "userxattr", NULL, -1 };
@@ -197,9 +198,10 @@ static int open_layer(struct inside *in, struct err *err)
  * and nothing in it can be replaced, so it is bound read-only. */
 static int bind_usr(const struct inside *in, int where, struct err *err)
 {
-    AUTO(closep) int tree = mounts_clone(AT_FDCWD, in->b->usr,
-                                         MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID,
-                                         -1, true, err);
+    AUTO(closep)
+    int tree =
+        mounts_clone(AT_FDCWD, in->b->usr, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID,
+                     -1, true, err);
 
     return tree < 0 ? -1 : mounts_attach(tree, where, err);
 }
@@ -275,12 +277,11 @@ static int mount_dev(struct inside *in, struct err *err)
 {
     char size[24];
     /* terminals are counted for the whole machine: without "max" one sandbox could have them all */
-    struct mount_option pts[] = { { "newinstance", NULL, -1 },
-                                  { "ptmxmode", "0666", -1 },
-                                  { "mode", "0620", -1 },
-                                  { "max", weakened("terminals") ? "4096" : "256", -1 },
-                                  { "gid", "5", -1 },
-                                  { 0 } };
+    struct mount_option pts[] = {
+        { "newinstance", NULL, -1 }, { "ptmxmode", "0666", -1 },
+        { "mode", "0620", -1 },      { "max", weakened("terminals") ? "4096" : "256", -1 },
+        { "gid", "5", -1 },          { 0 }
+    };
     struct mount_option shm[] = { { "size", size, -1 }, { "mode", "1777", -1 }, { 0 } };
 
     if ((in->b->flags & BIRTH_ROOTLESS) && syscall(SYS_setresgid, 0, 5, 0))
@@ -295,11 +296,12 @@ static int mount_dev(struct inside *in, struct err *err)
         if (where < 0 || mounts_attach(next_tree(in), where, err))
             return -1;
     }
-    snprintf(size, sizeof(size), "%llu", (unsigned long long)(weakened("limits") ? 0 : in->b->shm_bytes));
-    return attach_new(in->root, "/dev/pts", "devpts", pts,
-                      MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err) ||
-           attach_new(in->root, "/dev/shm", "tmpfs", shm,
-                      MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
+    snprintf(size, sizeof(size), "%llu",
+             (unsigned long long)(weakened("limits") ? 0 : in->b->shm_bytes));
+    return attach_new(in->root, "/dev/pts", "devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
+                      err) ||
+           attach_new(in->root, "/dev/shm", "tmpfs", shm, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+                      err);
 }
 
 static int mount_callers(struct inside *in, struct err *err)
@@ -311,11 +313,12 @@ static int mount_callers(struct inside *in, struct err *err)
 
         if (where < 0)
             return -1;
-        tree = !(in->b->flags & BIRTH_ROOTLESS) ? next_tree(in)
-                                : mounts_clone(AT_FDCWD, m->host,
-                                               MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
-                                                   (m->read_only ? MOUNT_ATTR_RDONLY : 0),
-                                               -1, true, err);
+        tree = !(in->b->flags & BIRTH_ROOTLESS)
+                   ? next_tree(in)
+                   : mounts_clone(AT_FDCWD, m->host,
+                                  MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+                                      (m->read_only ? MOUNT_ATTR_RDONLY : 0),
+                                  -1, true, err);
         if (tree < 0 || mounts_attach(tree, where, err))
             return err_in(err, "mount %s at %s", m->host, m->guest);
     }
@@ -376,8 +379,12 @@ static int place_descriptors(struct inside *in, struct err *err)
     enum { ABOVE = 16, SOCK = 5 };
     /* changing ids made us unreadable to ourselves; nobody else is here yet */
     int dumpable = prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
-    int low[] = { open("/dev/null", O_RDWR | O_CLOEXEC), -1, -1, in->listener,
-                  open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC), in->sock };
+    int low[] = { open("/dev/null", O_RDWR | O_CLOEXEC),
+                  -1,
+                  -1,
+                  in->listener,
+                  open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC),
+                  in->sock };
     int high[ARRAY_LEN(low)];
 
     if (dumpable)
@@ -390,7 +397,8 @@ static int place_descriptors(struct inside *in, struct err *err)
         if (dup2(high[i], (int)i) < 0)
             return err_sys(err, "place descriptor %zu", i);
     in->sock = SOCK;
-    if (close_range(ARRAY_LEN(high), ~0U, weakened("descriptors") ? CLOSE_RANGE_CLOEXEC : 0))
+    /* weakened, it keeps what it was sent; not the copies, or its report would never end */
+    if (close_range(weakened("descriptors") ? ABOVE : ARRAY_LEN(high), ~0U, 0))
         return err_sys(err, "close descriptors");
     return 0;
 }

@@ -69,8 +69,9 @@ static int make_trees(const struct jail_spec *s, struct trees *t, pid_t pid, str
     if (add_tree(t, s->layer, 0, userns, err) || add_stack(t, &s->root, userns, err) ||
         add_stack(t, &s->usr, userns, err))
         return -1;
-    t->fds[t->n] = mounts_clone(s->dev, "", MOUNT_ATTR_NOSUID | (weakened("dev") ? 0 : MOUNT_ATTR_RDONLY),
-                                 userns, false, err);
+    t->fds[t->n] =
+        mounts_clone(s->dev, "", MOUNT_ATTR_NOSUID | (weakened("dev") ? 0 : MOUNT_ATTR_RDONLY),
+                     userns, false, err);
     if (t->fds[t->n] < 0)
         return -1;
     t->n++;
@@ -122,7 +123,8 @@ static int copy_paths(const struct jail_spec *s, struct birth *b, struct err *er
     for (size_t i = 0; i < s->root.n; i++)
         if (copy_text(b->root[i], sizeof(b->root[i]), s->root.lowers[i].path, err))
             return -1;
-    return copy_text(b->usr, sizeof(b->usr), s->usr.n ? s->usr.lowers[s->usr.n - 1].path : NULL, err);
+    return copy_text(b->usr, sizeof(b->usr), s->usr.n ? s->usr.lowers[s->usr.n - 1].path : NULL,
+                     err);
 }
 
 static int fill_birth(const struct jail_spec *s, struct birth *b, struct err *err)
@@ -140,7 +142,8 @@ static int fill_birth(const struct jail_spec *s, struct birth *b, struct err *er
         .log_bytes = s->log_bytes,
     };
     if (copy_text(b->id, sizeof(b->id), s->id, err) ||
-        copy_text(b->stage, sizeof(b->stage), s->stage, err) || (s->rootless && copy_paths(s, b, err)))
+        copy_text(b->stage, sizeof(b->stage), s->stage, err) ||
+        (s->rootless && copy_paths(s, b, err)))
         return -1;
     for (size_t i = 0; i < s->nmounts; i++) {
         b->mounts[i].read_only = s->mounts[i].read_only;
@@ -222,7 +225,8 @@ void jail_abandon(const struct zygote *z, struct jail *j)
 static int last_words(const struct jail *j, ssize_t n, struct err *said, struct err *err)
 {
     if (n != sizeof(*said))
-        return err_set(err, ERR_INTERNAL, "the first process of the sandbox (%d) ended without a word", j->pid);
+        return err_set(err, ERR_INTERNAL,
+                       "the first process of the sandbox (%d) ended without a word", j->pid);
     said->msg[sizeof(said->msg) - 1] = 0;
     *err = *said;
     return -1;
@@ -280,7 +284,9 @@ static char **own_environment(void)
 #ifdef COVE_WEAKEN
         "COVE_WEAKEN",
 #endif
-        "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS",
+        "ASAN_OPTIONS",
+        "UBSAN_OPTIONS",
+        "TSAN_OPTIONS",
     };
     static char *env[ARRAY_LEN(names) + 1];
     size_t n = 0;
@@ -318,19 +324,25 @@ int zygote_start(struct zygote *z, int program, struct err *err)
     return 0;
 }
 
+void zygote_close(struct zygote *z)
+{
+    closep(&z->sock);
+    z->sock = -1;
+}
+
 void zygote_stop(struct zygote *z)
 {
-    if (z->sock < 0)
-        return;
-    close(TAKE(z->sock, -1));
-    waitpid(z->pid, NULL, 0);
+    zygote_close(z);
+    if (z->pid > 0)
+        waitpid(z->pid, NULL, 0);
+    z->pid = 0;
 }
 
 static const struct node {
     const char *name;
     unsigned major, minor;
 } nodes[] = {
-    { "null", 1, 3 }, { "zero", 1, 5 },    { "full", 1, 7 },
+    { "null", 1, 3 }, { "zero", 1, 5 },   { "full", 1, 7 },
     { "tty", 5, 0 },  { "random", 1, 8 }, { "urandom", 1, 9 },
 };
 

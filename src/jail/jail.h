@@ -1,9 +1,9 @@
 /* jail.h - one sandbox's processes, namespaces and mounts.
  *
- * jail_begin() asks for the first process in new namespaces; jail_start() hands it its layers; the child
- * builds its root while the caller puts it into its cgroups; jail_go() lets it become the guest.
- * jail_report() then says how that went. On the way the child holds nothing that outlives it: a
- * caller that dies leaves a child that reads end of file and ends. */
+ * jail_begin() asks for the first process in new namespaces; jail_start() hands it its layers; the
+ * child builds its root while the caller puts it into its cgroups; jail_go() lets it become the
+ * guest. jail_report() then says how that went. On the way the child holds nothing that outlives
+ * it: a caller that dies leaves a child that reads end of file and ends. */
 #ifndef JAIL_JAIL_H
 #define JAIL_JAIL_H
 
@@ -46,8 +46,8 @@ struct jail_spec {
     uint64_t open_files, shm_bytes, log_bytes;
     const char *stage; /* an existing directory to mount things on meanwhile */
     bool strict, durable;
-    bool rootless;   /* no privilege outside: own ids only, no mapped layers */
-    bool mortal;     /* dies with the process that made it */
+    bool rootless; /* no privilege outside: own ids only, no mapped layers */
+    bool mortal;   /* dies with the process that made it */
 };
 
 struct jail {
@@ -65,7 +65,8 @@ struct zygote {
 };
 
 int zygote_start(struct zygote *z, int program, struct err *err);
-void zygote_stop(struct zygote *z); /* copies live on */
+void zygote_close(struct zygote *z); /* it ends by itself; its copies live on */
+void zygote_stop(struct zygote *z);  /* and waits for that */
 
 /* Asks for the process; it is made while the caller goes on. Then exactly one of the other two.
  * layer, trees and mounts of the spec are looked at by jail_start() only. */
@@ -81,6 +82,5 @@ int jail_report(struct jail *j, struct err *err);
 
 int jail_memfd(const void *program, size_t n, struct err *err);
 int jail_make_dev(struct err *err); /* a detached tmpfs with the device nodes and mount points */
-
 
 #endif

@@ -62,7 +62,9 @@ int mounts_clone(int dir, const char *path, uint64_t attributes, int userns, boo
 {
     unsigned flags = AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0);
     struct mount_attr a = { .attr_set = attributes };
-    AUTO(closep) int tree = open_tree(dir, path, flags | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+    AUTO(closep)
+    int tree =
+        open_tree(dir, path, flags | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
 
     if (tree < 0)
         return err_sys(err, "clone the mount of %s", *path ? path : "a layer");
@@ -113,7 +115,8 @@ int mounts_target(int root, const char *path, bool file, struct err *err)
         if (parent < 0)
             return err_sys(err, "mount point %s", path);
         if (*name && file && last) {
-            int fd = openat(parent, name, O_CREAT | O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+            int fd = openat(parent, name, O_CREAT | O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                            0644);
             closep(&fd);
         } else if (*name && mkdirat(parent, name, 0755) && errno != EEXIST)
             return err_sys(err, "make mount point %s", path);

@@ -14,10 +14,10 @@
 /* What sudo, package managers and a server on port 80 need of root, inside one user namespace. Not
  * here: SYS_ADMIN and NET_ADMIN (the doors of most escapes through the kernel), MKNOD, NET_RAW,
  * SYS_CHROOT, SYS_PTRACE (ordinary tracing of one's own processes needs none). */
-static const uint64_t ordinary =
-    BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | BIT(CAP_KILL) |
-    BIT(CAP_SETUID) | BIT(CAP_SETGID) | BIT(CAP_SETPCAP) | BIT(CAP_SETFCAP) |
-    BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_AUDIT_WRITE);
+static const uint64_t ordinary = BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) |
+                                 BIT(CAP_FSETID) | BIT(CAP_KILL) | BIT(CAP_SETUID) |
+                                 BIT(CAP_SETGID) | BIT(CAP_SETPCAP) | BIT(CAP_SETFCAP) |
+                                 BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_AUDIT_WRITE);
 
 /* What pid 1 itself needs to start commands as others and to serve their files. */
 static const uint64_t guest_needs = BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) |

@@ -1,5 +1,5 @@
-/* privilege.h - what sandbox root may do: the capability set, and how the guest keeps just enough of
- * it in profile strict. */
+/* privilege.h - what sandbox root may do: the capability set, and how the guest keeps just enough
+ * of it in profile strict. */
 #ifndef JAIL_PRIVILEGE_H
 #define JAIL_PRIVILEGE_H
 

@@ -1,8 +1,8 @@
 /* procfs.c - see procfs.h.
  *
  * In a user namespace the kernel itself refuses sandbox root timer_list, kmsg, kpage*, vmallocinfo,
- * slabinfo, most of /proc/sys, and shows kallsyms as zeros. The table holds what it does not. A mask
- * costs 10 us, so there is none for comfort. */
+ * slabinfo, most of /proc/sys, and shows kallsyms as zeros. The table holds what it does not. A
+ * mask costs 10 us, so there is none for comfort. */
 #include "jail/procfs.h"
 
 #include <errno.h>
@@ -25,7 +25,8 @@ static const struct mask {
     { "irq", READ_ONLY },
     { "bus", READ_ONLY },
     { "fs", READ_ONLY },
-    { "pressure", READ_ONLY }, /* anybody may set alarms there, and the whole machine computes them */
+    { "pressure",
+      READ_ONLY }, /* anybody may set alarms there, and the whole machine computes them */
     { "sysrq-trigger", EMPTY_FILE },
     { "cmdline", EMPTY_FILE }, /* boot parameters may hold secrets */
     { "config.gz", EMPTY_FILE },
@@ -39,7 +40,9 @@ static const struct mask {
 
 int procfs_mount(int root, struct err *err)
 {
-    AUTO(closep) int proc = mounts_new("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, err);
+    AUTO(closep)
+    int proc =
+        mounts_new("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, err);
     AUTO(closep) int where = proc < 0 ? -1 : mounts_target(root, "/proc", false, err);
 
     if (where < 0)

@@ -6,8 +6,5 @@
 
 #include "base/str.h"
 
-bool weakened(const char *defence)
-{
-    return str_has_item(str_of(getenv("COVE_WEAKEN")), defence);
-}
+bool weakened(const char *defence) { return str_has_item(str_of(getenv("COVE_WEAKEN")), defence); }
 #endif

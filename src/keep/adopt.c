@@ -162,8 +162,9 @@ static int take_slot(struct box *b, const struct record *r, struct err *err)
     ns = open(path, O_RDONLY | O_CLOEXEC);
     if (ns < 0)
         return err_sys(err, "open %s", path);
-    return netmaker_adopt(&b->keeper->net, ns, r->spec.network == KEEP_NET_OPEN ? NET_OPEN : NET_NONE,
-                          r->number, &b->slot->net, err);
+    return netmaker_adopt(&b->keeper->net, ns,
+                          r->spec.network == KEEP_NET_OPEN ? NET_OPEN : NET_NONE, r->number,
+                          &b->slot->net, err);
 }
 
 static void end_now(struct box *b)
@@ -188,7 +189,8 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     b->jail = (struct jail){ .pid = r->pid, .pidfd = pidfd, .sock = -1 };
     b->cgroup_made = b->socket_made = true;
     b->phase = PHASE_RUNNING;
-    b->deadline = r->deadline_wall_ms == INT64_MAX ? NEVER : clock_ms() + r->deadline_wall_ms - wall_ms();
+    b->deadline =
+        r->deadline_wall_ms == INT64_MAX ? NEVER : clock_ms() + r->deadline_wall_ms - wall_ms();
     b->layer = layer_open(k->volume, b->name, err);
     if (b->layer < 0 || flock(b->layer, LOCK_SH | LOCK_NB) || take_slot(b, r, err) ||
         source_adopt(b, r->fingerprint, err) || box_watch(b, err)) {

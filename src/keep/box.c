@@ -2,7 +2,8 @@
  *
  * A sandbox waits for a network namespace (usually one is ready), is built, runs, ends. Whatever
  * stage it is in, box_free() gives back what it holds by then, so every failure is undone whole.
- * Everything that ends one goes through box_end(): the signal; the rest happens when pid 1 is gone. */
+ * Everything that ends one goes through box_end(): the signal; the rest happens when pid 1 is gone.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -111,7 +112,8 @@ static int make_layer(struct box *b, struct err *err)
         source = layer_open(v, from, err);
         if (source < 0)
             return err_in(err, "snapshot %s", b->spec.snapshot);
-        b->layer = layer_snapshot(v, b->name, source, b->family, b->spec.limits.disk_bytes, false, err);
+        b->layer =
+            layer_snapshot(v, b->name, source, b->family, b->spec.limits.disk_bytes, false, err);
     } else
         b->layer = layer_create(v, b->name, b->family, b->spec.limits.disk_bytes, err);
     if (b->layer < 0)
@@ -146,7 +148,8 @@ static void fill_spec(const struct box *b, struct jail_spec *s)
         s->root = b->generation->root;
         s->usr = b->generation->usr;
     } else
-        s->root = (struct jail_stack){ .lowers = { { b->template.root, b->template.root_path } }, .n = 1 };
+        s->root = (struct jail_stack){ .lowers = { { b->template.root, b->template.root_path } },
+                                       .n = 1 };
 }
 
 /* Without privilege a sandbox has to open its layer itself, in its own mount namespace. */
@@ -164,7 +167,8 @@ static int path_of(int fd, char *out, size_t room, struct err *err)
 }
 
 /* All that needs no process yet, while the zygote makes one. */
-static int prepare(struct box *b, struct jail_spec *s, char *layer_path, size_t room, struct err *err)
+static int prepare(struct box *b, struct jail_spec *s, char *layer_path, size_t room,
+                   struct err *err)
 {
     struct keeper *k = b->keeper;
 
@@ -244,7 +248,9 @@ static void reply_created(struct box *b)
 /* Whoever connects now is served when the guest is there: the socket exists already. */
 static void reply_eagerly(struct box *b)
 {
-    struct keep_reply r = { .kind = KEEP_REPLY, .verb = b->create.verb, .serial = b->create.serial };
+    struct keep_reply r = { .kind = KEEP_REPLY,
+                            .verb = b->create.verb,
+                            .serial = b->create.serial };
     struct err err;
     int fd = box_dial_guest(b, &err);
 
@@ -332,9 +338,11 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
     if (k->stopping)
         return err_set(err, ERR_UNAVAILABLE, "the keeper is ending");
     if (k->o.rootless && r->u.create.network != KEEP_NET_NONE)
-        return err_set(err, ERR_UNSUPPORTED, "network open needs root: only root can join the host's network");
+        return err_set(err, ERR_UNSUPPORTED,
+                       "network open needs root: only root can join the host's network");
     if (k->nboxes >= (size_t)keep_limits.boxes)
-        return err_set(err, ERR_LIMIT, "keep.boxes: %lld sandboxes are here already", (long long)keep_limits.boxes);
+        return err_set(err, ERR_LIMIT, "keep.boxes: %lld sandboxes are here already",
+                       (long long)keep_limits.boxes);
     if (box_find(k, r->id))
         return err_set(err, ERR_CONFLICT, "sandbox %s exists", r->id);
     b = box_new(k, r->id);
@@ -454,8 +462,8 @@ static void check_disk(struct box *b, uint64_t used)
         b->disk_met = false;
 }
 
-/* Processes learn of a limit by a signal or an error number; who runs the sandbox learns which limit
- * it was, its value and the use at that moment. */
+/* Processes learn of a limit by a signal or an error number; who runs the sandbox learns which
+ * limit it was, its value and the use at that moment. */
 void box_measure(struct box *b, struct keep_state *out)
 {
     struct cgroup_usage u = { 0 };

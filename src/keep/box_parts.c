@@ -38,7 +38,8 @@ bool box_path_allowed(const struct box *b, const char *host_path)
 /* Beneath the prefix, so that no link inside it leads out of what was allowed. */
 static int open_beneath(const char *prefix, const char *path, struct err *err)
 {
-    struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
+    struct open_how how = { .flags = O_PATH | O_CLOEXEC,
+                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
     AUTO(closep) int top = open(prefix, O_PATH | O_DIRECTORY | O_CLOEXEC);
     const char *rest = path + strlen(prefix);
     int fd;
@@ -49,7 +50,8 @@ static int open_beneath(const char *prefix, const char *path, struct err *err)
         return err_sys(err, "open %s", prefix);
     fd = (int)syscall(SYS_openat2, top, *rest ? rest : ".", &how, sizeof(how));
     if (fd < 0 && errno == EXDEV)
-        return err_set(err, ERR_DENIED, "%s leads out of %s, which is all that is allowed", path, prefix);
+        return err_set(err, ERR_DENIED, "%s leads out of %s, which is all that is allowed", path,
+                       prefix);
     return fd < 0 ? err_sys(err, "open %s", path) : fd;
 }
 
@@ -60,7 +62,8 @@ static int open_mount(const struct box *b, const struct keep_mount *m, struct ja
     struct stat st;
 
     if (!prefix)
-        return err_set(err, ERR_DENIED, "mount %s: not below a directory that --allow-mount names", m->host);
+        return err_set(err, ERR_DENIED, "mount %s: not below a directory that --allow-mount names",
+                       m->host);
     *out = (struct jail_mount){ .fd = open_beneath(prefix, m->host, err),
                                 .host = m->host,
                                 .guest = m->guest,
@@ -113,7 +116,8 @@ int box_listen(struct box *b, struct err *err)
     if (bind(fd, (struct sockaddr *)&sa, n) || listen(fd, BACKLOG))
         return err_sys(err, "make the guest's socket");
     b->socket_made = true;
-    if (fchownat(b->keeper->sockets, b->id, b->keeper->o.client_uid, (gid_t)-1, 0) && !b->keeper->o.rootless)
+    if (fchownat(b->keeper->sockets, b->id, b->keeper->o.client_uid, (gid_t)-1, 0) &&
+        !b->keeper->o.rootless)
         return err_sys(err, "give the guest's socket to its user");
     return TAKE(fd, -1);
 }

@@ -18,7 +18,8 @@ int keep_connect(struct keep *k, const char *run_dir, struct err *err)
     struct sockaddr_un sa = { .sun_family = AF_UNIX };
     AUTO(closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-    if (snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/keep.sock", run_dir) >= (int)sizeof(sa.sun_path))
+    if (snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/keep.sock", run_dir) >=
+        (int)sizeof(sa.sun_path))
         return err_set(err, ERR_INVALID, "the path %s is too long for a socket", run_dir);
     if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
         if (errno == ENOENT || errno == ECONNREFUSED)
@@ -148,5 +149,27 @@ int keep_call(struct keep *k, struct keep_request *r, struct keep_reply *reply, 
             close(fds[i]);
         if (on_event)
             on_event(reply, arg);
+    }
+}
+
+void keep_leave(struct keep *k, keep_on_event *on_event, void *arg)
+{
+    struct pollfd p = { .fd = k->fd, .events = POLLIN };
+    struct keep_reply event;
+    struct err ignored;
+
+    if (!k->pid || shutdown(k->fd, SHUT_WR))
+        return;
+    for (;;) {
+        size_t none = 0;
+        int more;
+
+        if (poll(&p, 1, -1) < 0 && errno != EINTR)
+            return;
+        more = keep_next(k, &event, NULL, &none, &ignored);
+        if (more < 0)
+            return;
+        if (more)
+            on_event(&event, arg);
     }
 }

@@ -3,11 +3,12 @@
 set -eu
 cat >"$2" <<END
     .section .rodata
-    .global zygote_blob, zygote_blob_end
+    .global zygote_blob, zygote_blob_size
     .balign 4096
 zygote_blob:
     .incbin "$(realpath "$1")"
-zygote_blob_end:
-    .byte 0
+0:  .balign 8
+zygote_blob_size:
+    .quad 0b - zygote_blob
     .section .note.GNU-stack, "", %progbits
 END

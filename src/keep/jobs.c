@@ -50,8 +50,8 @@ static _Noreturn void run(job_work *work, void *arg, int sock)
     _exit(0);
 }
 
-int job_start(struct keeper *k, job_work *work, job_done *done, void *arg,
-              struct pending *reply, struct err *err)
+int job_start(struct keeper *k, job_work *work, job_done *done, void *arg, struct pending *reply,
+              struct err *err)
 {
     struct job *j;
     int pair[2];
@@ -71,7 +71,12 @@ int job_start(struct keeper *k, job_work *work, job_done *done, void *arg,
         return err_sys(err, "fork");
     }
     j = xcalloc(1, sizeof(*j));
-    *j = (struct job){ .source = { pair[0], finish }, .keeper = k, .pid = pid, .done = done, .arg = arg, .reply = reply };
+    *j = (struct job){ .source = { pair[0], finish },
+                       .keeper = k,
+                       .pid = pid,
+                       .done = done,
+                       .arg = arg,
+                       .reply = reply };
     list_push(&k->jobs, &j->all);
     if (loop_add(&k->loop, &j->source, EPOLLIN, err))
         abort(); /* a descriptor just made, an epoll of our own: memory is gone */

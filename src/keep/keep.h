@@ -13,13 +13,13 @@
 
 struct keep_options {
     const char *data_dir;
-    const char *run_dir;                   /* shared: socket, lock and records are here */
-    const char *const *allow_mounts;       /* prefixes of host paths; ends with NULL; NULL: none */
-    uid_t client_uid;                      /* besides root */
-    bool rootless;                         /* no privilege: own ids only */
-    int socket;                            /* private: the only client; -1: listen in run_dir */
-    enum keep_network likely;              /* private: make this kind of network at once ... */
-    size_t ahead;                          /* ... and hold so many ready: 0 for a single sandbox */
+    const char *run_dir;             /* shared: socket, lock and records are here */
+    const char *const *allow_mounts; /* prefixes of host paths; ends with NULL; NULL: none */
+    uid_t client_uid;                /* besides root */
+    bool rootless;                   /* no privilege: own ids only */
+    int socket;                      /* private: the only client; -1: listen in run_dir */
+    enum keep_network likely;        /* private: make this kind of network at once ... */
+    size_t ahead;                    /* ... and hold so many ready: 0 for a single sandbox */
     void (*progress)(const char *what, const char *where); /* something takes long; may be NULL */
 };
 
@@ -47,6 +47,9 @@ void keep_close(struct keep *k); /* waits for a private keeper to have cleaned u
 typedef void keep_on_event(const struct keep_reply *event, void *arg);
 int keep_call(struct keep *k, struct keep_request *r, struct keep_reply *reply, int *fds,
               size_t *nfds, keep_on_event *on_event, void *arg, struct err *err);
+/* Says that nothing more will be asked and hears the last events. A private keeper ends its
+ * sandboxes then; a shared one those that are tied to us, without a word. */
+void keep_leave(struct keep *k, keep_on_event *on_event, void *arg);
 /* One record if there is one: 1, 0 when there is none now, -1 with err (ERR_GONE: it has ended). */
 int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, struct err *err);
 int keep_send(struct keep *k, struct keep_request *r, struct err *err); /* fills magic, serial */

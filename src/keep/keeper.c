@@ -39,70 +39,6 @@ const struct setting keep_settings[] = {
     { 0 },
 };
 
-/* ---- answers ---- */
-
-/* A client that does not read its answers loses them: nobody may make the keeper wait. */
-void keeper_send(struct client *c, struct keep_reply *r, const int *fds, size_t nfds)
-{
-    r->magic = KEEP_MAGIC;
-    r->version = KEEP_VERSION;
-    if (fdpass_send(c->source.fd, r, sizeof(*r), fds, nfds, MSG_DONTWAIT) < 0 && errno != EPIPE)
-        log_warn("a client does not take its answer", KV("error", strerrordesc_np(errno)));
-}
-
-void keeper_reply(const struct pending *p, const char *id, const struct err *err,
-                  const struct keep_state *state)
-{
-    struct keep_reply r = { .kind = KEEP_REPLY, .verb = p->verb, .serial = p->serial };
-
-    if (!p->client)
-        return;
-    snprintf(r.id, sizeof(r.id), "%s", id);
-    if (err) {
-        r.code = err->code;
-        snprintf(r.message, sizeof(r.message), "%s", err->msg);
-    } else if (state)
-        r.u.state = *state;
-    keeper_send(p->client, &r, NULL, 0);
-}
-
-void keeper_event_limit(struct box *b, enum limit_id limit, uint64_t value, uint64_t use)
-{
-    struct keep_reply r = { .kind = KEEP_LIMIT_MET,
-                            .u.limit = { .limit = limit, .value = value, .use = use } };
-    char is[32], was[32];
-
-    limits_format(limit, value, is, sizeof(is));
-    limits_format(limit, use, was, sizeof(was));
-    log_info("limit met", KV("sandbox", b->id), KV("limit", limit_rows[limit].name), KV("value", is),
-             KV("use", was));
-    memcpy(r.id, b->id, sizeof(r.id));
-    if (b->owner)
-        keeper_send(b->owner, &r, NULL, 0);
-}
-
-void keeper_event_failed(struct box *b, const struct err *err)
-{
-    struct keep_reply r = { .kind = KEEP_ENDED, .reason = ENDED_FAILED, .code = err->code };
-
-    log_warn("could not be built", KV("sandbox", b->id), KV("error", err->msg));
-    memcpy(r.id, b->id, sizeof(r.id));
-    snprintf(r.message, sizeof(r.message), "%s", err->msg);
-    if (b->owner)
-        keeper_send(b->owner, &r, NULL, 0);
-}
-
-void keeper_event_ended(struct box *b, int status, const struct keep_state *last)
-{
-    struct keep_reply r = { .kind = KEEP_ENDED, .reason = b->reason, .status = (uint32_t)status };
-
-    log_info("ended", KV("sandbox", b->id), KV("reason", keep_reason_names[b->reason]));
-    memcpy(r.id, b->id, sizeof(r.id));
-    r.u.state = *last;
-    if (b->owner)
-        keeper_send(b->owner, &r, NULL, 0);
-}
-
 /* ---- clients ---- */
 
 static void forget_client(struct client *c)
@@ -124,7 +60,7 @@ static void forget_client(struct client *c)
     list_remove(&c->all);
 }
 
-static void client_left(struct client *c)
+static void end_owned(struct client *c, enum keep_reason reason)
 {
     struct keeper *k = c->keeper;
     struct list *at, *next;
@@ -135,12 +71,31 @@ static void client_left(struct client *c)
 
         next = at->next;
         if (b->owner == c && (b->spec.flags & KEEP_TIED || k->o.socket >= 0))
-            box_end(b, ENDED_LEFT);
+            box_end(b, reason);
     }
+}
+
+/* The one client of a private keeper wants no more; it may still listen for how things end. What we
+ * need no longer ends meanwhile. */
+static void last_client_left(struct client *c)
+{
+    struct keeper *k = c->keeper;
+
+    k->stopping = true;
+    loop_remove(&k->loop, &c->source);
+    end_owned(c, ENDED_BY_REQUEST);
+    zygote_close(&k->zygote);
+}
+
+static void client_left(struct client *c)
+{
+    if (c->keeper->o.socket >= 0) {
+        last_client_left(c);
+        return;
+    }
+    end_owned(c, ENDED_LEFT);
     forget_client(c);
     free(c);
-    if (k->o.socket >= 0)
-        k->stopping = true;
 }
 
 /* A child that held the other end of a connection would hide our death from whoever waits there. */
@@ -286,7 +241,8 @@ static int rootless_mounts(struct keeper *k, struct err *err)
     const char *run = getenv("XDG_RUNTIME_DIR");
     char dir[sizeof(k->stage)];
 
-    snprintf(dir, sizeof(dir), "%.40s/cove-XXXXXX", run && *run == '/' && strlen(run) < 40 ? run : "/tmp");
+    snprintf(dir, sizeof(dir), "%.40s/cove-XXXXXX",
+             run && *run == '/' && strlen(run) < 40 ? run : "/tmp");
     if (!mkdtemp(dir))
         return err_sys(err, "make %s", dir);
     memcpy(k->stage, dir, sizeof(dir));
@@ -327,7 +283,8 @@ static int open_run_dir(struct keeper *k, struct err *err)
 /* Only its program is ours; it must see our mounts, so after we have them. */
 static int start_zygote(struct keeper *k, struct err *err)
 {
-    AUTO(closep) int program = jail_memfd(zygote_blob, (size_t)(zygote_blob_end - zygote_blob), err);
+    AUTO(closep)
+    int program = jail_memfd(zygote_blob, zygote_blob_size, err);
 
     return program < 0 ? -1 : zygote_start(&k->zygote, program, err);
 }
@@ -355,12 +312,15 @@ static int watch_signals(struct keeper *k, struct err *err)
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
     k->signals = (struct source){ signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), on_signal };
-    return k->signals.fd < 0 ? err_sys(err, "signalfd") : loop_add(&k->loop, &k->signals, EPOLLIN, err);
+    return k->signals.fd < 0 ? err_sys(err, "signalfd")
+                             : loop_add(&k->loop, &k->signals, EPOLLIN, err);
 }
 
 static void init(struct keeper *k, const struct keep_options *o)
 {
-    *k = (struct keeper){ .o = *o, .lock = -1, .zygote.sock = -1, .dev = -1, .sockets = -1, .records = -1 };
+    *k = (struct keeper){
+        .o = *o, .lock = -1, .zygote.sock = -1, .dev = -1, .sockets = -1, .records = -1
+    };
     k->listener.fd = k->signals.fd = k->net_ready.fd = k->reaper.sock = k->ids.dir = -1;
     list_init(&k->clients);
     list_init(&k->boxes);
@@ -408,8 +368,8 @@ static int start(struct keeper *k, struct err *err)
         cgroups_open(&k->cgroups, err))
         return -1;
     hurry_cgroups(k);
-    if (volume_open(k->o.data_dir, &k->volume, err) ||
-        source_start(k, err) || (k->o.socket < 0 && reaper_start(k, err)))
+    if (volume_open(k->o.data_dir, &k->volume, err) || source_start(k, err) ||
+        (k->o.socket < 0 && reaper_start(k, err)))
         return -1;
     if (!k->o.rootless && (k->dev = jail_make_dev(err)) < 0)
         return -1;
@@ -479,16 +439,11 @@ static void serve(struct keeper *k)
     }
 }
 
+/* Children are told first and waited for last: they end while we tidy up. */
 static void finish(struct keeper *k)
 {
+    zygote_close(&k->zygote);
     jobs_finish(k);
-    while (!list_empty(&k->clients)) {
-        struct client *c = CONTAINER_OF(k->clients.next, struct client, all);
-
-        forget_client(c);
-        free(c);
-    }
-    zygote_stop(&k->zygote);
     slots_finish(k);
     reaper_finish(k);
     source_finish(k);
@@ -497,6 +452,14 @@ static void finish(struct keeper *k)
         rmdir(k->stage);
     cgroups_close(&k->cgroups);
     ids_close(&k->ids);
+    zygote_stop(&k->zygote);
+    slots_wait(k);
+    while (!list_empty(&k->clients)) {
+        struct client *c = CONTAINER_OF(k->clients.next, struct client, all);
+
+        forget_client(c);
+        free(c);
+    }
     loop_close(&k->loop);
 }
 

@@ -43,7 +43,7 @@ struct generation { /* of template host; lives while a sandbox or the keeper use
 
 enum phase { PHASE_WAITING, PHASE_BUILDING, PHASE_RUNNING, PHASE_ENDING };
 
-struct pending { /* a request that is answered later */
+struct pending {           /* a request that is answered later */
     struct client *client; /* NULL: it has left, or nobody asked */
     uint64_t serial;
     enum keep_verb verb;
@@ -112,41 +112,42 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
 void box_continue(struct box *b); /* it has its slot now */
 void box_end(struct box *b, enum keep_reason reason);
 void box_state(const struct box *b, struct keep_state *out);
-void box_measure(struct box *b, struct keep_state *out); /* and tells of limits met since the last */
+void box_measure(struct box *b,
+                 struct keep_state *out); /* and tells of limits met since the last */
 int box_watch(struct box *b, struct err *err);
 struct box *box_new(struct keeper *k, const char *id);
 void box_free(struct box *b); /* gives everything back; also half-made ones */
 
 /* source.c: what a sandbox is built on */
-int source_open(struct box *b, struct err *err); /* finds its template */
+int source_open(struct box *b, struct err *err);                           /* finds its template */
 int source_adopt(struct box *b, const char *fingerprint, struct err *err); /* the very same one */
 void source_close(struct box *b);
 int source_start(struct keeper *k, struct err *err);
-void source_refresh(struct keeper *k); /* looks whether the machine has changed under us */
+void source_refresh(struct keeper *k);     /* looks whether the machine has changed under us */
 void source_sweep(const struct keeper *k); /* generations that nobody uses; slow: for the reaper */
 void source_finish(struct keeper *k);
 
 /* slots.c */
 int slots_start(struct keeper *k, struct err *err);
 struct slot *slots_take(struct keeper *k, enum keep_network network); /* NULL: wait */
-void slots_ahead(struct keeper *k, size_t n); /* of the likely kind */
+void slots_ahead(struct keeper *k, size_t n);                         /* of the likely kind */
 void slots_want(struct keeper *k, enum keep_network network, struct err *err);
 void slots_put(struct keeper *k, struct slot *s);
 void slots_finish(struct keeper *k);
+void slots_wait(struct keeper *k); /* until the netmaker has ended */
 
 /* reaper.c */
 int reaper_start(struct keeper *k, struct err *err);
 void reaper_delete(struct keeper *k, const char *layer);
 void reaper_finish(struct keeper *k); /* waits until all that was asked is deleted */
 
-/* keeper.c */
 int keeper_begin(struct keeper *k, const struct jail_spec *s, struct jail *out, struct err *err);
 
 /* jobs.c: what takes long, in a child */
 typedef int job_work(void *arg, struct err *err);
 typedef void job_done(struct keeper *k, void *arg, const struct err *err); /* err NULL: it worked */
-int job_start(struct keeper *k, job_work *work, job_done *done, void *arg,
-              struct pending *reply, struct err *err); /* reply: whom it will answer, or NULL */
+int job_start(struct keeper *k, job_work *work, job_done *done, void *arg, struct pending *reply,
+              struct err *err); /* reply: whom it will answer, or NULL */
 void jobs_finish(struct keeper *k);
 void jobs_forget(struct keeper *k, const struct client *c); /* it has left: nobody to answer */
 
@@ -158,8 +159,10 @@ int adopt_all(struct keeper *k, struct err *err);
 int adopt_record(const struct box *b, struct err *err); /* writes its record, if we keep any */
 void adopt_forget(const struct box *b);
 
-/* keeper.c: answers and events */
+/* keeper.c */
 void keeper_forked(struct keeper *k); /* in a child: lets go of what would keep others waiting */
+
+/* answer.c */
 void keeper_reply(const struct pending *p, const char *id, const struct err *err,
                   const struct keep_state *state);
 void keeper_send(struct client *c, struct keep_reply *r, const int *fds, size_t nfds);

@@ -1,5 +1,5 @@
-/* loop.h - the keeper's event loop: descriptors with a function each. Small, because what runs in it
- * is privileged: no coroutines, no threads. */
+/* loop.h - the keeper's event loop: descriptors with a function each. Small, because what runs in
+ * it is privileged: no coroutines, no threads. */
 #ifndef KEEP_LOOP_H
 #define KEEP_LOOP_H
 

@@ -27,8 +27,8 @@ static int check_id(const char *field, const char id[KEEP_ID], struct err *err)
 {
     if (record_id_valid(id))
         return 0;
-    return err_set(err, ERR_INVALID, "field '%s' must be 1 to %d characters of a-z, 0-9 and -", field,
-                   KEEP_ID_MAX);
+    return err_set(err, ERR_INVALID, "field '%s' must be 1 to %d characters of a-z, 0-9 and -",
+                   field, KEEP_ID_MAX);
 }
 
 /* Absolute, no empty or dotted part: what is opened is what was meant. */
@@ -54,8 +54,9 @@ static int check_mounts(const struct keep_create *c, struct err *err)
         const struct keep_mount *m = &c->mounts[i];
 
         if (!path_valid(m->host) || !path_valid(m->guest) || !m->guest[1])
-            return err_set(err, ERR_INVALID, "mount %u: paths must be absolute, plain and below %d bytes",
-                           i, KEEP_PATH);
+            return err_set(err, ERR_INVALID,
+                           "mount %u: paths must be absolute, plain and below %d bytes", i,
+                           KEEP_PATH);
         if (m->flags & ~(uint32_t)KEEP_MOUNT_READ_ONLY)
             return err_set(err, ERR_INVALID, "mount %u: unknown flags %#x", i, m->flags);
     }

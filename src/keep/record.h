@@ -38,13 +38,13 @@ enum keep_verb {
 
 enum keep_network { KEEP_NET_NONE, KEEP_NET_OPEN, KEEP_NETWORKS };
 
-enum { /* flags of a new sandbox */
-    KEEP_STRICT = 1,  /* no_new_privs, no capability */
-    KEEP_DURABLE = 2, /* fsync reaches the disk */
-    KEEP_TIED = 4,    /* ended when the client that made it leaves */
-    KEEP_EAGER = 8,   /* answered with a connection to the guest as soon as nothing but building is
-                         left to do; if that fails, KEEP_ENDED says why */
-    KEEP_FLAGS = 15
+enum {                   /* flags of a new sandbox */
+       KEEP_STRICT = 1,  /* no_new_privs, no capability */
+       KEEP_DURABLE = 2, /* fsync reaches the disk */
+       KEEP_TIED = 4,    /* ended when the client that made it leaves */
+       KEEP_EAGER = 8, /* answered with a connection to the guest as soon as nothing but building is
+                          left to do; if that fails, KEEP_ENDED says why */
+       KEEP_FLAGS = 15
 };
 
 enum { KEEP_MOUNT_READ_ONLY = 1 };

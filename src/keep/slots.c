@@ -2,13 +2,15 @@
  * port follow from it. */
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "keep/keeper.h"
 
-static const enum net_mode modes[KEEP_NETWORKS] = { [KEEP_NET_NONE] = NET_NONE,
-                                                    [KEEP_NET_OPEN] = NET_OPEN };
+static const enum net_mode modes[KEEP_NETWORKS] = {
+    [KEEP_NET_NONE] = NET_NONE, [KEEP_NET_OPEN] = NET_OPEN
+};
 
 static enum keep_network network_of(enum net_mode mode)
 {
@@ -207,5 +209,11 @@ void slots_finish(struct keeper *k)
         ids_put(&k->ids, &s->ids);
         free(s);
     }
-    netmaker_stop(&k->net);
+    close(TAKE(k->net.fd, -1)); /* it sees that, and ends */
+}
+
+void slots_wait(struct keeper *k)
+{
+    if (!k->o.rootless)
+        netmaker_stop(&k->net);
 }

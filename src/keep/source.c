@@ -177,8 +177,8 @@ int source_open(struct box *b, struct err *err)
     const char *name = b->spec.template;
 
     if (*name == '/' && !box_path_allowed(b, name))
-        return err_set(err, ERR_DENIED, "template %s: not below a directory that --allow-mount names",
-                       name);
+        return err_set(err, ERR_DENIED,
+                       "template %s: not below a directory that --allow-mount names", name);
     if (template_open(k->o.data_dir, name, &b->template, err))
         return err_in(err, "template");
     if (b->template.kind != TEMPLATE_HOST)

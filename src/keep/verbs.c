@@ -96,7 +96,8 @@ static int do_snapshot(struct verb_call *v, struct err *err)
     struct snapshot *s;
 
     if (!volume_has_snapshots(v->keeper->volume))
-        return err_set(err, ERR_UNSUPPORTED, "no snapshots: %s", volume_describe(v->keeper->volume));
+        return err_set(err, ERR_UNSUPPORTED, "no snapshots: %s",
+                       volume_describe(v->keeper->volume));
     s = xcalloc(1, sizeof(*s));
     *s = (struct snapshot){ .keeper = v->keeper,
                             .reply = { v->client, v->r->serial, KEEP_SNAPSHOT },
@@ -153,14 +154,17 @@ static int do_socket(struct verb_call *v, struct err *err)
         if (!port)
             fds[n] = box_dial_guest(v->box, err);
         else if (!v->box->slot)
-            fds[n] = err_set(err, ERR_UNSUPPORTED, "without root a sandbox's ports cannot be reached");
+            fds[n] =
+                err_set(err, ERR_UNSUPPORTED, "without root a sandbox's ports cannot be reached");
         else
             fds[n] = net_socket(v->box->slot->net.ns, v->r->u.socket.v6 ? AF_INET6 : AF_INET,
                                 SOCK_STREAM, err);
         r = fds[n] < 0 ? -1 : 0;
     }
     if (!r) {
-        struct keep_reply reply = { .kind = KEEP_REPLY, .verb = KEEP_SOCKET, .serial = v->r->serial };
+        struct keep_reply reply = { .kind = KEEP_REPLY,
+                                    .verb = KEEP_SOCKET,
+                                    .serial = v->r->serial };
 
         memcpy(reply.id, v->box->id, sizeof(reply.id));
         keeper_send(v->client, &reply, fds, n);

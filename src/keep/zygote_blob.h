@@ -2,6 +2,9 @@
 #ifndef KEEP_ZYGOTE_BLOB_H
 #define KEEP_ZYGOTE_BLOB_H
 
-extern const char zygote_blob[], zygote_blob_end[];
+#include <stdint.h>
+
+extern const char zygote_blob[];
+extern const uint64_t zygote_blob_size;
 
 #endif

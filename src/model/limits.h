@@ -1,5 +1,5 @@
-/* limits.h - what one sandbox may use. One table holds names, units, defaults and bounds; the command
- * line, the keeper's records, templates and error texts read it. */
+/* limits.h - what one sandbox may use. One table holds names, units, defaults and bounds; the
+ * command line, the keeper's records, templates and error texts read it. */
 #ifndef MODEL_LIMITS_H
 #define MODEL_LIMITS_H
 

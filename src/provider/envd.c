@@ -204,7 +204,9 @@ struct message {
 
 #define SUB(name) .sub = name##_fields, .sub_size = sizeof(struct name##_event)
 
-static const struct field start_fields[] = { FIELD(struct start_event, pid, F_INT, .max = INT32_MAX), {} };
+static const struct field start_fields[] = {
+    FIELD(struct start_event, pid, F_INT, .max = INT32_MAX), {}
+};
 static const struct field data_fields[] = {
     FIELD_AS(struct data_event, out, "stdout", F_BYTES, .max = MESSAGE_MAX),
     FIELD_AS(struct data_event, err, "stderr", F_BYTES, .max = MESSAGE_MAX),
@@ -218,7 +220,9 @@ static const struct field end_fields[] = {
     FIELD(struct end_event, status, F_STR, .max = 256),
     {},
 };
-static const struct field lost_fields[] = { FIELD(struct lost_event, bytes, F_INT, .max = INT64_MAX), {} };
+static const struct field lost_fields[] = {
+    FIELD(struct lost_event, bytes, F_INT, .max = INT64_MAX), {}
+};
 static const struct field any_fields[] = {
     FIELD(struct any_event, start, F_OBJ, SUB(start)),
     FIELD(struct any_event, data, F_OBJ, SUB(data)),
@@ -283,7 +287,8 @@ static int read_envelope(struct envd_stream *s, struct connect_frame *f, struct 
     for (;;) {
         struct str more;
         ssize_t n;
-        int r = connect_decode_header((const unsigned char *)s->in.data, s->in.len, MESSAGE_MAX, f, err);
+        int r = connect_decode_header((const unsigned char *)s->in.data, s->in.len, MESSAGE_MAX, f,
+                                      err);
 
         if (r < 0)
             return err_in(err, "the guest's answer");

@@ -1,9 +1,9 @@
 /* main.c - the process that every sandbox's pid 1 is a copy of.
  *
- * Loading the guest costs more than copying a process that has loaded it, so one waits here, with the
- * keeper's privileges and none of its knowledge: it reads fixed records from the keeper's socket on
- * descriptor 0, and answers each with a new process in new namespaces. The copy builds the sandbox around
- * itself (jail/inside.c) and becomes the guest. It ends with the keeper. */
+ * Loading the guest costs more than copying a process that has loaded it, so one waits here, with
+ * the keeper's privileges and none of its knowledge: it reads fixed records from the keeper's
+ * socket on descriptor 0, and answers each with a new process in new namespaces. The copy builds
+ * the sandbox around itself (jail/inside.c) and becomes the guest. It ends with the keeper. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -23,8 +23,7 @@
 #include "jail/birth.h"
 #include "jail/weaken.h"
 
-#define NAMESPACES                                                                                 \
-    (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
+#define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
 
 enum { KEEPER = 0 };
 
@@ -63,8 +62,8 @@ static int set_effective_id(uid_t id)
 
 /* What the kernel counts by user (inotify instances, timers, queued signals, message queues) it
  * counts for the owner of the user namespace as well, up to the owner's own limits. Owned by root,
- * one sandbox could use up what root has, and with it every other sandbox's and the host's share. So
- * each is owned by its own first id, which nobody outside has. */
+ * one sandbox could use up what root has, and with it every other sandbox's and the host's share.
+ * So each is owned by its own first id, which nobody outside has. */
 static pid_t birth_owned(const struct request *r, int *pidfd)
 {
     pid_t pid;
@@ -138,8 +137,9 @@ static int become_guest(const struct request *r)
                 four[] = "4", level[] = "--log-level", off[] = "off", set[] = "--set",
                 strict[] = "--strict";
     char log[64];
-    char *argv[] = { name, listen, three, oom, four, level, off, set, log,
-                     r->birth.flags & BIRTH_STRICT ? strict : NULL, NULL };
+    char *argv[] = { name,  listen, three, oom, four,
+                     level, off,    set,   log, r->birth.flags & BIRTH_STRICT ? strict : NULL,
+                     NULL };
 
     close(KEEPER); /* or a dead keeper would never show as end of file */
     inside_build(&r->birth, r->sock, r->listener);
