@@ -271,6 +271,10 @@ static void on_report(struct source *s)
     int r;
 
     loop_remove(&b->keeper->loop, s);
+    if (b->phase == PHASE_ENDING) { /* somebody ended it meanwhile: that is the news */
+        close(TAKE(s->fd, -1));
+        return;
+    }
     r = jail_report(&b->jail, &err); /* closes it, unless it was woken for nothing */
     s->fd = b->jail.sock;
     if (!r && !loop_add(&b->keeper->loop, s, EPOLLIN, &err))
@@ -403,7 +407,7 @@ static void on_ended(struct source *s)
     char id[KEEP_ID];
     int status = collect(b);
 
-    if (b->report.fd >= 0) { /* it died while building: its last word says why */
+    if (b->report.fd >= 0 && b->phase != PHASE_ENDING) { /* it died while building: its word says why */
         on_report(&b->report);
         return;
     }

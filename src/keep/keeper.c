@@ -454,6 +454,8 @@ static void finish(struct keeper *k)
     ids_close(&k->ids);
     zygote_stop(&k->zygote);
     slots_wait(k);
+    if (k->mover > 0)
+        waitpid(k->mover, NULL, 0); /* done long ago, but a sandbox may end before the first tick */
     while (!list_empty(&k->clients)) {
         struct client *c = CONTAINER_OF(k->clients.next, struct client, all);
 

@@ -234,9 +234,10 @@ void verbs_dispatch(struct client *c, const struct keep_request *r)
 
     if (verb->needs_box && !v.box)
         done = err_set(&err, ERR_NOT_FOUND, "no sandbox %s", r->id);
-    else if (verb->needs_box && v.box->phase != PHASE_RUNNING && r->verb != KEEP_KILL)
+    else if (verb->needs_box && r->verb != KEEP_KILL &&
+             (v.box->phase == PHASE_ENDING || v.box->phase == PHASE_WAITING))
         done = err_set(&err, ERR_CONFLICT, "sandbox %s is %s", r->id,
-                       v.box->phase == PHASE_ENDING ? "ending" : "being built");
+                       v.box->phase == PHASE_ENDING ? "ending" : "not begun yet");
     else
         done = verb->fn(&v, &err);
     if (done)
