@@ -1,9 +1,9 @@
 # Makefile - the front of the build. The work is in meson.build and in tools/; each target here is
 # what a person, a test machine and the clean room all run. `make check` is the one that counts.
 #
-#   make                  build/cove-guest
+#   make                  build/cove, one file; build/cove-guest for other machines
 #   make demo             what it looks like, in a minute
-#   make check            lint, unit tests, fuzz seeds, end to end, the core again under ASan
+#   make check            lint, unit tests, fuzz seeds, escapes, end to end, the core again under ASan
 #   make check-full       every compiler, build type, sanitizer and SDK line
 #   make asan tsan fuzz   one kind of test alone; FUZZ_SECONDS=60 for each fuzz target
 #   make lint format      static analysis; lay out the source

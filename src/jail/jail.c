@@ -271,7 +271,8 @@ int jail_memfd(const void *program, size_t n, struct err *err)
             return err_sys(err, "fill the guest's memfd");
         at += (size_t)r;
     }
-    if (fchmod(fd, weakened("guest") ? 0555 : 0111) ||
+    /* unreadable, its process is root's in /proc, and without privilege we could not map its ids */
+    if (fchmod(fd, weakened("guest") || geteuid() ? 0555 : 0111) ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
         return err_sys(err, "seal the guest's memfd");
     return TAKE(fd, -1);

@@ -8,13 +8,16 @@
 #include "io/fdpass.h"
 #include "keep/keeper.h"
 
-/* A client that does not read its answers loses them: nobody may make the keeper wait. */
+/* Nobody may make the keeper wait, and an answer that is lost without a trace would be waited for in
+ * vain: a client that does not read loses its connection. */
 void keeper_send(struct client *c, struct keep_reply *r, const int *fds, size_t nfds)
 {
     r->magic = KEEP_MAGIC;
     r->version = KEEP_VERSION;
-    if (fdpass_send(c->source.fd, r, sizeof(*r), fds, nfds, MSG_DONTWAIT) < 0 && errno != EPIPE)
+    if (fdpass_send(c->source.fd, r, sizeof(*r), fds, nfds, MSG_DONTWAIT) < 0 && errno != EPIPE) {
         log_warn("a client does not take its answer", KV("error", strerrordesc_np(errno)));
+        shutdown(c->source.fd, SHUT_RDWR); /* the loop hears that it has left */
+    }
 }
 
 void keeper_reply(const struct pending *p, const char *id, const struct err *err,

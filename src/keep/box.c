@@ -404,6 +404,7 @@ static void on_ended(struct source *s)
     struct box *b = CONTAINER_OF(s, struct box, ended);
     struct keep_state last;
     struct pending end;
+    struct err early;
     char id[KEEP_ID];
     int status = collect(b);
 
@@ -415,6 +416,8 @@ static void on_ended(struct source *s)
     if (b->phase != PHASE_ENDING)
         b->reason = b->oom_kills && status == SIGKILL ? ENDED_MEMORY : ENDED_BY_ITSELF;
     b->phase = PHASE_ENDING;
+    err_set(&early, ERR_GONE, "ended before it was built");
+    keeper_reply(&b->create, b->id, &early, NULL); /* if that has not been answered yet */
     keeper_event_ended(b, status, &last);
     end = b->end;
     memcpy(id, b->id, sizeof(id));

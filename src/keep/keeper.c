@@ -29,7 +29,7 @@
 #include "keep/keeper.h"
 #include "keep/zygote_blob.h"
 
-enum { TICK_MS = 500, FIRST_TICK_MS = 100, MEASURED = 16 };
+enum { TICK_MS = 500, FIRST_TICK_MS = 100, MEASURED = 16, ANSWER_BYTES = 4 << 20 };
 
 struct keep_limits keep_limits = { 4, 10000 };
 
@@ -120,23 +120,28 @@ static void on_client(struct source *s)
 {
     struct client *c = CONTAINER_OF(s, struct client, source);
     struct keep_request r;
+    struct pending p = { .client = c };
     struct err err = { 0 };
     size_t nfds = 0;
     ssize_t n = fdpass_recv(s->fd, &r, sizeof(r), NULL, &nfds, MSG_DONTWAIT);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
+    if (n < 0 && errno == EPROTO) {
+        err_set(&err, ERR_INVALID, "a record of more than %zu bytes, or with descriptors", sizeof(r));
+        keeper_reply(&p, "", &err, NULL);
+        return;
+    }
     if (n <= 0) {
         client_left(c);
         return;
     }
-    if (!record_check(&r, (size_t)n, &err))
+    if (!record_check(&r, (size_t)n, &err)) {
         verbs_dispatch(c, &r);
-    else {
-        struct pending p = { c, (size_t)n >= offsetof(struct keep_request, id) ? r.serial : 0, 0 };
-
-        keeper_reply(&p, "", &err, NULL);
+        return;
     }
+    p.serial = (size_t)n >= offsetof(struct keep_request, id) ? r.serial : 0;
+    keeper_reply(&p, "", &err, NULL);
 }
 
 static int add_client(struct keeper *k, int fd, struct err *err)
@@ -145,7 +150,11 @@ static int add_client(struct keeper *k, int fd, struct err *err)
 
     *c = (struct client){ .source = { fd, on_client }, .keeper = k };
     list_push(&k->clients, &c->all);
-    return loop_add(&k->loop, &c->source, EPOLLIN, err);
+    if (!loop_add(&k->loop, &c->source, EPOLLIN, err))
+        return 0;
+    list_remove(&c->all);
+    free(c);
+    return -1;
 }
 
 static void on_connection(struct source *s)
@@ -164,6 +173,9 @@ static void on_connection(struct source *s)
         close(fd);
         return;
     }
+    /* the default holds some forty answers: a client may ask for more than that at once */
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &(int){ ANSWER_BYTES }, sizeof(int)))
+        log_debug("answers may be few", KV("error", strerrordesc_np(errno)));
     if (add_client(k, fd, &err))
         close(fd);
 }
@@ -429,7 +441,8 @@ static void serve(struct keeper *k)
     /* a private keeper stays until its last sandbox is gone; a shared one leaves them running */
     while (!k->loop.stop && !(k->stopping && (k->o.socket < 0 || !k->nboxes))) {
         int64_t next = next_deadline(k), now = clock_ms();
-        int wait = next == NEVER ? -1 : (int)MIN(MAX(next - now, 0), 60000);
+        int64_t left = MAX(next - now, 0);
+        int wait = next == NEVER ? -1 : (int)MIN(left, 60000);
 
         if (loop_turn(&k->loop, wait, &err)) {
             log_error("keeper", KV("error", err.msg));

@@ -2,7 +2,8 @@
  *
  *   bench-engine DATA_DIR cold COUNT PROGRAM    create with all limits, run, gone; COUNT times
  *   bench-engine DATA_DIR exec COUNT PROGRAM    in one sandbox, in turns with a bare posix_spawn
- *   bench-engine DATA_DIR hold COUNT PROGRAM    COUNT idle ones; memory, then PROGRAM in some of them
+ *   bench-engine DATA_DIR hold COUNT PROGRAM    COUNT idle ones; memory, then PROGRAM in some of
+ * them
  *
  * "gone" ends when the keeper has answered: no process, cgroup, mount or network namespace of it is
  * left; its layer is with the reaper. `hold` prints bytes per sandbox, not nanoseconds. */

@@ -1,11 +1,11 @@
-/* bench_floor.c - bench-floor ROOT DIR COUNT PROGRAM: a sandbox straight from system calls, run and taken
- * down, COUNT times. What the kernel asks for a sandbox of this kind, without a keeper, a guest, a
- * request or a reply: the yardstick for ours.
+/* bench_floor.c - bench-floor ROOT DIR COUNT PROGRAM: a sandbox straight from system calls, run and
+ * taken down, COUNT times. What the kernel asks for a sandbox of this kind, without a keeper, a
+ * guest, a request or a reply: the yardstick for ours.
  *
  * Each one: seven namespaces; 65,536 ids; overlay of ROOT, a root file system, with
- * upper and work directory in DIR (userxattr, volatile); proc; a /dev of six bound nodes; a scratch tmpfs; pivot_root; lo up; host name;
- * five cgroups (or one of version 2) with three limits; bounding set; our own filter; the program;
- * then everything away again. */
+ * upper and work directory in DIR (userxattr, volatile); proc; a /dev of six bound nodes; a scratch
+ * tmpfs; pivot_root; lo up; host name; five cgroups (or one of version 2) with three limits;
+ * bounding set; our own filter; the program; then everything away again. */
 #include "bench.h"
 
 #include <fcntl.h>
@@ -74,8 +74,8 @@ static void build_root(const char *dir)
     char options[1024], target[256];
 
     MUST(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
-    snprintf(options, sizeof(options), "lowerdir=%s,upperdir=%s/up,workdir=%s/wk,userxattr,volatile",
-             lower, dir, dir);
+    snprintf(options, sizeof(options),
+             "lowerdir=%s,upperdir=%s/up,workdir=%s/wk,userxattr,volatile", lower, dir, dir);
     snprintf(target, sizeof(target), "%s/mn", dir);
     MUST(mount("floor", target, "overlay", 0, options));
     MUST(chdir(target));
@@ -135,8 +135,14 @@ static void make_dirs(const char *dir)
 
 static void remove_dirs(const char *dir)
 {
-    static const char *const names[] = { "/wk/work/incompat/volatile/dirty", "/wk/work/incompat/volatile",
-                                         "/wk/work/incompat", "/wk/work", "/wk", "/up", "/mn", "" };
+    static const char *const names[] = { "/wk/work/incompat/volatile/dirty",
+                                         "/wk/work/incompat/volatile",
+                                         "/wk/work/incompat",
+                                         "/wk/work",
+                                         "/wk",
+                                         "/up",
+                                         "/mn",
+                                         "" };
     char path[256];
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {

@@ -1,4 +1,5 @@
-/* bench_guest.h - one command through a guest's kept connection, and the same one by posix_spawn. */
+/* bench_guest.h - one command through a guest's kept connection, and the same one by posix_spawn.
+ */
 #ifndef BENCH_GUEST_H
 #define BENCH_GUEST_H
 
