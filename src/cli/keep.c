@@ -41,6 +41,7 @@ static const struct setting *const settings[] = { keep_settings, dns_settings, v
 
 static int configure(const struct keep_args *o, struct keep_options *k, struct err *err)
 {
+    // cppcheck-suppress getpwnamCalled  ; the keeper has no threads
     const struct passwd *p = o->client ? getpwnam(o->client) : NULL;
 
     if (o->client && !p)

@@ -37,7 +37,7 @@ static const struct args_option run_options[] = {
            .def = "none", .choices = networks,
            .help = "none, or open: the internet without this machine and private networks"),
     OPTION(struct run_options, mounts, "mount", ARGS_TEXT, .letter = 'v',
-           .value = "HOST:GUEST[:ro]", .flags = ARGS_REPEAT,
+           .value = "HOST:GUEST[:ro|:root]", .flags = ARGS_REPEAT,
            .help = "show a directory or file of this machine inside"),
     OPTION(struct run_options, forwards, "forward", ARGS_TEXT, .letter = 'p', .value = "HOST:PORT",
            .flags = ARGS_REPEAT,
@@ -89,9 +89,14 @@ static int parse_mount(const char *text, struct keep_mount *m, struct err *err)
     has_mode = str_cut(rest, ':', &guest, &mode);
     if (!has_mode)
         guest = rest;
-    if (has_mode && !str_is(mode, "ro") && !str_is(mode, "rw"))
-        return err_set(err, ERR_INVALID, "--mount: '%.*s' is neither ro nor rw", STR_ARG(mode));
-    *m = (struct keep_mount){ .flags = has_mode && str_is(mode, "ro") ? KEEP_MOUNT_READ_ONLY : 0 };
+    if (has_mode && !str_is(mode, "ro") && !str_is(mode, "rw") && !str_is(mode, "root"))
+        return err_set(err, ERR_INVALID, "--mount: '%.*s' is neither ro, rw nor root",
+                       STR_ARG(mode));
+    *m = (struct keep_mount){ 0 };
+    if (has_mode && str_is(mode, "ro"))
+        m->flags = KEEP_MOUNT_READ_ONLY;
+    if (has_mode && str_is(mode, "root"))
+        m->flags = KEEP_MOUNT_ROOT;
     if (host.n >= sizeof(m->host) || guest.n >= sizeof(m->guest))
         return err_set(err, ERR_INVALID, "--mount: '%s': a path has at most %d bytes", text,
                        KEEP_PATH - 1);

@@ -62,6 +62,8 @@ static int open_cove(int root)
 {
     if (mkdirat(root, "cove", 0755) && errno != EEXIST)
         return -1;
+    if (faccessat(root, "cove", W_OK, AT_EACCESS))
+        return -1; /* root's, and we are not */
     return openat(root, "cove", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 

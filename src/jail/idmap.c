@@ -4,14 +4,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <pwd.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "jail/ids.h"
@@ -54,6 +58,7 @@ static int find_range(const char *file, const char *name, uid_t uid, uint32_t *f
 
 int idmap_ranges(uint32_t *first_uid, uint32_t *first_gid)
 {
+    // cppcheck-suppress getpwuidCalled  ; before any thread exists
     const struct passwd *p = getpwuid(getuid());
     const char *name = p ? p->pw_name : "";
 
@@ -108,4 +113,39 @@ int idmap_write(pid_t pid, uint32_t first, struct err *err)
         return write_own(pid, err);
     snprintf(text, sizeof(text), "0 %u %d", first, IDS_RANGE);
     return write_proc(pid, "uid_map", text, err) || write_proc(pid, "gid_map", text, err) ? -1 : 0;
+}
+
+static int write_lines(pid_t pid, const char *file, const struct idmap_line *lines, struct err *err)
+{
+    AUTO(buf_free) struct buf text = { 0 };
+
+    for (size_t i = 0; i < IDMAP_LINES; i++)
+        if (lines[i].count)
+            buf_printf(&text, "%u %u %u\n", lines[i].on_disk, lines[i].seen, lines[i].count);
+    return write_proc(pid, file, buf_cstr(&text), err);
+}
+
+/* A namespace is made by a process; ours ends when we have a descriptor of it. */
+int idmap_namespace(const struct idmap_line *users, const struct idmap_line *groups,
+                    struct err *err)
+{
+    struct clone_args a = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
+    char path[64];
+    pid_t pid = (pid_t)syscall(SYS_clone3, &a, sizeof(a));
+    int fd = -1;
+
+    if (!pid)
+        for (;;)
+            pause();
+    if (pid < 0)
+        return err_sys(err, "make a user namespace");
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
+    if (!write_lines(pid, "uid_map", users, err) && !write_lines(pid, "gid_map", groups, err)) {
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            err_sys(err, "open %s", path);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return fd;
 }

@@ -41,7 +41,7 @@ enum { WORK_DIRS = 1000 };
 struct inside {
     const struct birth *b;
     int sock, listener;
-    int trees[FDPASS_MAX]; /* layer, root's, usr's, dev, mounts: as jail.c sends them */
+    int trees[FDPASS_MAX]; /* layer, root's, usr's, dev, shm, mounts: as jail.c sends them */
     size_t ntrees, taken;
     int root; /* the new root's mount */
 };
@@ -273,34 +273,41 @@ static int bind_host_nodes(const struct inside *in, struct err *err)
     return 0;
 }
 
-static int mount_dev(struct inside *in, struct err *err)
+static int attach_given(struct inside *in, const char *path, struct err *err)
+{
+    AUTO(closep) int where = mounts_target(in->root, path, false, err);
+
+    return where < 0 ? -1 : mounts_attach(next_tree(in), where, err);
+}
+
+static int mount_own_shm(const struct inside *in, struct err *err)
 {
     char size[24];
+    struct mount_option shm[] = { { "size", size, -1 }, { "mode", "1777", -1 }, { 0 } };
+
+    snprintf(size, sizeof(size), "%llu", (unsigned long long)in->b->shm_bytes);
+    return attach_new(in->root, "/dev/shm", "tmpfs", shm, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+                      err);
+}
+
+static int mount_dev(struct inside *in, struct err *err)
+{
+    bool rootless = in->b->flags & BIRTH_ROOTLESS;
     /* terminals are counted for the whole machine: without "max" one sandbox could have them all */
     struct mount_option pts[] = {
         { "newinstance", NULL, -1 }, { "ptmxmode", "0666", -1 },
         { "mode", "0620", -1 },      { "max", weakened("terminals") ? "4096" : "256", -1 },
         { "gid", "5", -1 },          { 0 }
     };
-    struct mount_option shm[] = { { "size", size, -1 }, { "mode", "1777", -1 }, { 0 } };
 
-    if ((in->b->flags & BIRTH_ROOTLESS) && syscall(SYS_setresgid, 0, 5, 0))
+    if (rootless && syscall(SYS_setresgid, 0, 5, 0))
         pts[4] = (struct mount_option){ 0 }; /* no such group where one id is mapped */
-    else if ((in->b->flags & BIRTH_ROOTLESS) && syscall(SYS_setresgid, 0, 0, 0))
+    else if (rootless && syscall(SYS_setresgid, 0, 0, 0))
         return err_sys(err, "become root again");
-    if ((in->b->flags & BIRTH_ROOTLESS) ? bind_host_nodes(in, err) : 0)
+    if (rootless ? bind_host_nodes(in, err) || mount_own_shm(in, err)
+                 : attach_given(in, "/dev", err) || attach_given(in, "/dev/shm", err))
         return -1;
-    if (!(in->b->flags & BIRTH_ROOTLESS)) {
-        AUTO(closep) int where = mounts_target(in->root, "/dev", false, err);
-
-        if (where < 0 || mounts_attach(next_tree(in), where, err))
-            return -1;
-    }
-    snprintf(size, sizeof(size), "%llu",
-             (unsigned long long)(weakened("limits") ? 0 : in->b->shm_bytes));
     return attach_new(in->root, "/dev/pts", "devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
-                      err) ||
-           attach_new(in->root, "/dev/shm", "tmpfs", shm, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
                       err);
 }
 
@@ -359,7 +366,9 @@ static int enter_cgroup_namespace(struct err *err)
 
 static int lower_limits(const struct birth *b, struct err *err)
 {
-    struct rlimit files, none = { 0, 0 };
+    /* with 0 a core still goes to a pipe, if the machine has its cores sent to a program; with 1
+     * not */
+    struct rlimit files, none = { 1, 1 };
 
     if (getrlimit(RLIMIT_NOFILE, &files))
         return err_sys(err, "limits");

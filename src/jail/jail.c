@@ -21,6 +21,7 @@
 #include "io/fdpass.h"
 #include "jail/birth.h"
 #include "jail/idmap.h"
+#include "jail/ids.h"
 #include "jail/mounts.h"
 #include "jail/weaken.h"
 
@@ -56,7 +57,68 @@ static int add_stack(struct trees *t, const struct jail_stack *s, int userns, st
     return 0;
 }
 
-/* In the order in which inside.c takes them: layer, root, usr, dev, mounts. */
+static int add_own(struct trees *t, int dir, const char *path, uint64_t attributes, int userns,
+                   struct err *err)
+{
+    int tree = mounts_clone(dir, path, attributes | MOUNT_ATTR_NOSUID, userns, false, err);
+
+    if (tree < 0)
+        return -1;
+    t->fds[t->n++] = tree;
+    return 0;
+}
+
+static int add_dev(struct trees *t, int dev, int userns, struct err *err)
+{
+    return add_own(t, dev, "", weakened("dev") ? 0 : MOUNT_ATTR_RDONLY, userns, err) ||
+           add_own(t, dev, "shm", MOUNT_ATTR_NODEV, userns, err);
+}
+
+static const uint32_t user = 1000;
+
+/* Who owns what on a mount that can be written: the machine's ids one to one, but for two. What
+ * belongs to the owner of the directory is the sandbox's user's. And root inside is nobody outside:
+ * a setuid program that it leaves there would otherwise be root's on this machine. */
+static void fill_owners(uint32_t base, uint32_t owner, struct idmap_line out[static IDMAP_LINES])
+{
+    uint32_t low = MIN(owner, user), high = MAX(owner, user);
+    bool swap = owner && owner < IDS_RANGE && owner != user;
+    const struct idmap_line lines[IDMAP_LINES] = {
+        { base, base, 1 }, /* root's own */
+        { 1, base + 1, (swap ? low : IDS_RANGE) - 1 },
+        { low, base + high, swap },
+        { low + 1, base + low + 1, swap ? high - low - 1 : 0 },
+        { high, base + low, swap },
+        { high + 1, base + high + 1, swap ? IDS_RANGE - high - 1 : 0 },
+    };
+
+    memcpy(out, lines, sizeof(lines));
+}
+
+static int owners_of(const struct jail_spec *s, const struct jail_mount *m, struct err *err)
+{
+    struct idmap_line users[IDMAP_LINES], groups[IDMAP_LINES];
+
+    fill_owners(s->first_id, m->owner, users);
+    fill_owners(s->first_id, m->group, groups);
+    return idmap_namespace(users, groups, err);
+}
+
+static int add_mount(struct trees *t, const struct jail_spec *s, const struct jail_mount *m,
+                     int userns, struct err *err)
+{
+    bool plain = m->read_only || m->one_to_one || weakened("mount-owner");
+    AUTO(closep) int own = plain ? -1 : owners_of(s, m, err);
+
+    if (!plain && own < 0)
+        return -1;
+    return add_tree(t, m->fd,
+                    (weakened("nosuid") ? 0 : MOUNT_ATTR_NOSUID) |
+                        (m->read_only ? MOUNT_ATTR_RDONLY : 0),
+                    plain ? userns : own, err);
+}
+
+/* In the order in which inside.c takes them: layer, root, usr, dev, shm, mounts. */
 static int make_trees(const struct jail_spec *s, struct trees *t, pid_t pid, struct err *err)
 {
     char path[64];
@@ -67,19 +129,10 @@ static int make_trees(const struct jail_spec *s, struct trees *t, pid_t pid, str
     if (userns < 0)
         return err_sys(err, "open %s", path);
     if (add_tree(t, s->layer, 0, userns, err) || add_stack(t, &s->root, userns, err) ||
-        add_stack(t, &s->usr, userns, err))
+        add_stack(t, &s->usr, userns, err) || add_dev(t, s->dev, userns, err))
         return -1;
-    t->fds[t->n] =
-        mounts_clone(s->dev, "", MOUNT_ATTR_NOSUID | (weakened("dev") ? 0 : MOUNT_ATTR_RDONLY),
-                     userns, false, err);
-    if (t->fds[t->n] < 0)
-        return -1;
-    t->n++;
     for (size_t i = 0; i < s->nmounts; i++)
-        if (add_tree(t, s->mounts[i].fd,
-                     (weakened("nosuid") ? 0 : MOUNT_ATTR_NOSUID) |
-                         (s->mounts[i].read_only ? MOUNT_ATTR_RDONLY : 0),
-                     userns, err))
+        if (add_mount(t, s, &s->mounts[i], userns, err))
             return err_in(err, "mount %s", s->mounts[i].host);
     return 0;
 }
@@ -339,6 +392,8 @@ void zygote_stop(struct zygote *z)
     z->pid = 0;
 }
 
+enum { DEV_BYTES = 64 << 10 }; /* for the nodes themselves */
+
 static const struct node {
     const char *name;
     unsigned major, minor;
@@ -353,15 +408,17 @@ static const char *const links[][2] = {
     { "ptmx", "pts/ptmx" },
 };
 
-/* One for all sandboxes, read-only in each: terminals and shared memory are mounts of their own on
- * it, so a sandbox has no /dev file system of its own to pay for. */
-int jail_make_dev(struct err *err)
+int jail_make_dev(uint64_t shm_bytes, struct err *err)
 {
-    struct mount_option options[] = { { "size", "64k", -1 }, { "mode", "755", -1 }, { 0 } };
-    AUTO(closep) int dev = mounts_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err);
+    char size[24];
+    struct mount_option options[] = { { "size", size, -1 }, { "mode", "755", -1 }, { 0 } };
+    AUTO(closep) int dev = -1;
     mode_t before;
     int r = 0;
 
+    snprintf(size, sizeof(size), "%llu",
+             (unsigned long long)(weakened("limits") ? 0 : shm_bytes + DEV_BYTES));
+    dev = mounts_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err);
     if (dev < 0)
         return -1;
     before = umask(0);
@@ -371,7 +428,7 @@ int jail_make_dev(struct err *err)
         r = mknodat(dev, "kmsg", S_IFCHR | 0666, makedev(1, 11));
     for (size_t i = 0; i < ARRAY_LEN(links) && !r; i++)
         r = symlinkat(links[i][1], dev, links[i][0]);
-    r = r || mkdirat(dev, "pts", 0755) || mkdirat(dev, "shm", 0755);
+    r = r || mkdirat(dev, "pts", 0755) || mkdirat(dev, "shm", 01777);
     umask(before);
     return r ? err_sys(err, "make device nodes") : TAKE(dev, -1);
 }

@@ -29,6 +29,8 @@ struct jail_mount {
     int fd;
     const char *host, *guest; /* absolute */
     bool read_only, file;
+    bool one_to_one; /* root included: what sandbox root makes there is the machine's root's */
+    uint32_t owner, group; /* of what is mounted: seen as the sandbox's user */
 };
 
 struct jail_spec {
@@ -39,7 +41,7 @@ struct jail_spec {
     int listener;      /* becomes the guest's descriptor 3 */
     int layer;         /* holds upper and work directories */
     const char *layer_path;
-    int dev; /* the shared /dev; -1: bind the host's nodes */
+    int dev; /* its /dev; -1: bind the host's nodes */
     struct jail_stack root, usr;
     const struct jail_mount *mounts;
     size_t nmounts;
@@ -78,9 +80,11 @@ int jail_go(const struct jail *j, struct err *err);
 /* 1: the guest runs (sock is closed), 0: not yet, -1: it could not be built, and has ended. */
 int jail_report(struct jail *j, struct err *err);
 
-/* ---- made once per keeper ---- */
+/* ---- made by the keeper ---- */
 
 int jail_memfd(const void *program, size_t n, struct err *err);
-int jail_make_dev(struct err *err); /* a detached tmpfs with the device nodes and mount points */
+/* A detached tmpfs with the device nodes and mount points, and room for shared memory. One for each
+ * sandbox: on a shared inode they would see and block each other, by inotify and flock. */
+int jail_make_dev(uint64_t shm_bytes, struct err *err);
 
 #endif

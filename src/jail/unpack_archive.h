@@ -43,6 +43,7 @@
     X(entry_xattr_reset)
 
 struct unpack_archive {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declarator takes no parentheses there
 #define UNPACK_ARCHIVE_MEMBER(name) __typeof__(archive_##name) *name;
     UNPACK_ARCHIVE_FUNCTIONS(UNPACK_ARCHIVE_MEMBER)
 #undef UNPACK_ARCHIVE_MEMBER

@@ -8,8 +8,8 @@
 #include "io/fdpass.h"
 #include "keep/keeper.h"
 
-/* Nobody may make the keeper wait, and an answer that is lost without a trace would be waited for in
- * vain: a client that does not read loses its connection. */
+/* Nobody may make the keeper wait, and an answer that is lost without a trace would be waited for
+ * in vain: a client that does not read loses its connection. */
 void keeper_send(struct client *c, struct keep_reply *r, const int *fds, size_t nfds)
 {
     r->magic = KEEP_MAGIC;

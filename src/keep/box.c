@@ -134,7 +134,7 @@ static void fill_spec(const struct box *b, struct jail_spec *s)
         .netns = b->slot ? b->slot->net.ns : -1,
         .cgroup = -1,
         .layer = b->layer,
-        .dev = k->dev,
+        .dev = -1,
         .open_files = l->open_files,
         .shm_bytes = l->memory_bytes / SHM_SHARE,
         .log_bytes = l->log_bytes,
@@ -167,47 +167,56 @@ static int path_of(int fd, char *out, size_t room, struct err *err)
 }
 
 /* All that needs no process yet, while the zygote makes one. */
-static int prepare(struct box *b, struct jail_spec *s, char *layer_path, size_t room,
-                   struct err *err)
+static int prepare(struct box *b, struct jail_spec *s, struct err *err)
 {
     struct keeper *k = b->keeper;
 
     if (make_layer(b, err) || cgroup_set_up(&k->cgroups, b->name, &b->spec.limits, err))
         return -1;
     s->layer = b->layer;
-    return k->o.rootless && path_of(b->layer, layer_path, room, err);
+    if (!k->o.rootless)
+        s->dev = jail_make_dev(s->shm_bytes, err);
+    return !k->o.rootless && s->dev < 0 ? -1 : 0;
 }
 
-static int start_with(struct box *b, struct jail_spec *s, struct err *err)
+/* Without privilege the process opens its layer itself: that must exist before it does. */
+static int begin_rootless(struct box *b, struct jail_spec *s, struct err *err)
 {
-    struct keeper *k = b->keeper;
-    char layer_path[PATH_MAX];
+    char path[PATH_MAX];
+    int r;
 
-    s->layer_path = layer_path;
-    if (k->o.rootless && prepare(b, s, layer_path, sizeof(layer_path), err))
-        return -1; /* the process itself needs to know its layer there */
-    if (keeper_begin(k, s, &b->jail, err))
+    if (prepare(b, s, err) || path_of(b->layer, path, sizeof(path), err))
         return -1;
-    if (!k->o.rootless && prepare(b, s, layer_path, sizeof(layer_path), err)) {
-        jail_abandon(&k->zygote, &b->jail);
+    s->layer_path = path;
+    r = keeper_begin(b->keeper, s, &b->jail, err);
+    s->layer_path = NULL;
+    return r;
+}
+
+static int begin(struct box *b, struct jail_spec *s, struct err *err)
+{
+    if (b->keeper->o.rootless)
+        return begin_rootless(b, s, err);
+    if (keeper_begin(b->keeper, s, &b->jail, err))
         return -1;
-    }
-    if (jail_start(s, &k->zygote, &b->jail, err) ||
-        cgroup_attach(&k->cgroups, b->name, b->jail.pid, err))
-        return -1;
-    return jail_go(&b->jail, err);
+    if (!prepare(b, s, err))
+        return 0;
+    jail_abandon(&b->keeper->zygote, &b->jail);
+    return -1;
 }
 
 static int start(struct box *b, struct err *err)
 {
+    struct keeper *k = b->keeper;
     struct jail_mount mounts[KEEP_MOUNTS];
     AUTO(mounts_close) struct box_mounts held = { .list = mounts };
     AUTO(closep) int listener = -1;
     AUTO(closep) int cgroup = -1;
     struct jail_spec s;
+    int r;
 
     fill_spec(b, &s);
-    if (box_open_mounts(b, &held, err) || cgroup_create(&b->keeper->cgroups, b->name, &cgroup, err))
+    if (box_open_mounts(b, &held, err) || cgroup_create(&k->cgroups, b->name, &cgroup, err))
         return -1;
     b->cgroup_made = true;
     listener = box_listen(b, err);
@@ -217,7 +226,10 @@ static int start(struct box *b, struct err *err)
     s.listener = listener;
     s.mounts = held.list;
     s.nmounts = held.n;
-    return start_with(b, &s, err);
+    r = begin(b, &s, err) || jail_start(&s, &k->zygote, &b->jail, err) ||
+        cgroup_attach(&k->cgroups, b->name, b->jail.pid, err) || jail_go(&b->jail, err);
+    closep(&s.dev);
+    return r;
 }
 
 static void fail(struct box *b, const struct err *err)
@@ -273,6 +285,7 @@ static void on_report(struct source *s)
     loop_remove(&b->keeper->loop, s);
     if (b->phase == PHASE_ENDING) { /* somebody ended it meanwhile: that is the news */
         close(TAKE(s->fd, -1));
+        b->jail.sock = -1; /* the same one: closed again it would be somebody else's */
         return;
     }
     r = jail_report(&b->jail, &err); /* closes it, unless it was woken for nothing */
@@ -408,7 +421,8 @@ static void on_ended(struct source *s)
     char id[KEEP_ID];
     int status = collect(b);
 
-    if (b->report.fd >= 0 && b->phase != PHASE_ENDING) { /* it died while building: its word says why */
+    if (b->report.fd >= 0 &&
+        b->phase != PHASE_ENDING) { /* it died while building: its word says why */
         on_report(&b->report);
         return;
     }

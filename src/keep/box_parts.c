@@ -61,13 +61,17 @@ static int open_mount(const struct box *b, const struct keep_mount *m, struct ja
     const char *prefix = allowed_prefix(&b->keeper->o, m->host);
     struct stat st;
 
+    if (m->flags & KEEP_MOUNT_ROOT && b->keeper->o.socket < 0)
+        return err_set(err, ERR_DENIED, "mount %s: root's own only with a keeper of one's own",
+                       m->host);
     if (!prefix)
         return err_set(err, ERR_DENIED, "mount %s: not below a directory that --allow-mount names",
                        m->host);
     *out = (struct jail_mount){ .fd = open_beneath(prefix, m->host, err),
                                 .host = m->host,
                                 .guest = m->guest,
-                                .read_only = m->flags & KEEP_MOUNT_READ_ONLY };
+                                .read_only = m->flags & KEEP_MOUNT_READ_ONLY,
+                                .one_to_one = m->flags & KEEP_MOUNT_ROOT };
     if (out->fd < 0)
         return err_in(err, "mount");
     if (fstat(out->fd, &st) || (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))) {
@@ -75,6 +79,8 @@ static int open_mount(const struct box *b, const struct keep_mount *m, struct ja
         return err_set(err, ERR_INVALID, "mount %s: neither a directory nor a file", m->host);
     }
     out->file = S_ISREG(st.st_mode);
+    out->owner = st.st_uid;
+    out->group = st.st_gid;
     return 0;
 }
 

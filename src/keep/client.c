@@ -108,7 +108,7 @@ int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, st
     if (n <= 0)
         return err_set(err, ERR_GONE, "the keeper has ended");
     if (record_check_reply(out, (size_t)n, err)) {
-        for (size_t i = 0; i < *nfds; i++)
+        for (size_t i = 0; fds && i < *nfds; i++)
             close(fds[i]);
         return -1;
     }
@@ -145,7 +145,7 @@ int keep_call(struct keep *k, struct keep_request *r, struct keep_reply *reply, 
                 *nfds = got;
             return refused(reply, err);
         }
-        for (size_t i = 0; i < got; i++)
+        for (size_t i = 0; fds && i < got; i++)
             close(fds[i]);
         if (on_event)
             on_event(reply, arg);

@@ -128,7 +128,8 @@ static void on_client(struct source *s)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n < 0 && errno == EPROTO) {
-        err_set(&err, ERR_INVALID, "a record of more than %zu bytes, or with descriptors", sizeof(r));
+        err_set(&err, ERR_INVALID, "a record of more than %zu bytes, or with descriptors",
+                sizeof(r));
         keeper_reply(&p, "", &err, NULL);
         return;
     }
@@ -330,9 +331,7 @@ static int watch_signals(struct keeper *k, struct err *err)
 
 static void init(struct keeper *k, const struct keep_options *o)
 {
-    *k = (struct keeper){
-        .o = *o, .lock = -1, .zygote.sock = -1, .dev = -1, .sockets = -1, .records = -1
-    };
+    *k = (struct keeper){ .o = *o, .lock = -1, .zygote.sock = -1, .sockets = -1, .records = -1 };
     k->listener.fd = k->signals.fd = k->net_ready.fd = k->reaper.sock = k->ids.dir = -1;
     list_init(&k->clients);
     list_init(&k->boxes);
@@ -382,8 +381,6 @@ static int start(struct keeper *k, struct err *err)
     hurry_cgroups(k);
     if (volume_open(k->o.data_dir, &k->volume, err) || source_start(k, err) ||
         (k->o.socket < 0 && reaper_start(k, err)))
-        return -1;
-    if (!k->o.rootless && (k->dev = jail_make_dev(err)) < 0)
         return -1;
     if (adopt_all(k, err))
         return -1;

@@ -99,7 +99,7 @@ struct keeper {
     int64_t generation_checked;
     bool generation_building;
     struct zygote zygote;
-    int dev, sockets, records;
+    int sockets, records;
     char stage[64];
     int64_t next_tick;
     bool stopping;

@@ -57,7 +57,7 @@ static int check_mounts(const struct keep_create *c, struct err *err)
             return err_set(err, ERR_INVALID,
                            "mount %u: paths must be absolute, plain and below %d bytes", i,
                            KEEP_PATH);
-        if (m->flags & ~(uint32_t)KEEP_MOUNT_READ_ONLY)
+        if (m->flags & ~(uint32_t)KEEP_MOUNT_FLAGS)
             return err_set(err, ERR_INVALID, "mount %u: unknown flags %#x", i, m->flags);
     }
     return 0;

@@ -47,7 +47,12 @@ enum {                   /* flags of a new sandbox */
        KEEP_FLAGS = 15
 };
 
-enum { KEEP_MOUNT_READ_ONLY = 1 };
+enum {
+    KEEP_MOUNT_READ_ONLY = 1,
+    KEEP_MOUNT_ROOT =
+        2, /* what root inside makes there is the machine's root's; private keepers only */
+    KEEP_MOUNT_FLAGS = 3
+};
 
 struct keep_mount {
     char host[KEEP_PATH], guest[KEEP_PATH]; /* absolute, without ".." */

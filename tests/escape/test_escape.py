@@ -307,6 +307,28 @@ def test_starving_is_seen_without_an_owner_for_each(world):
     assert outcome == SEEN + "no message queue left"
 
 
+@pytest.mark.parametrize("weaken", ["", "mount-owner"])
+def test_a_setuid_program_left_on_a_mount_is_not_roots_outside(world, weaken):
+    directory = os.path.join(world.directory, f"writable-{weaken or 'held'}")
+    os.mkdir(directory)
+    os.chmod(directory, 0o777)
+    world.run("sh", "-c", "cp /bin/true /m/planted && chmod 4755 /m/planted", user="root", weaken=weaken,
+              options=["--mount", f"{directory}:/m"])
+    planted = os.stat(os.path.join(directory, "planted"))
+    assert planted.st_mode & 0o4000
+    assert (planted.st_uid == 0) == bool(weaken)
+
+
+def test_two_sandboxes_share_no_device_node(world):
+    """Watches and locks are the inode's: on a shared one neighbours would see and block each other."""
+    seen = set()
+    with world.running("sh", "-c", "stat -c '%d:%i' /dev/null; cat") as one, \
+            world.running("sh", "-c", "stat -c '%d:%i' /dev/null; cat") as two:
+        for process in one, two:
+            seen.add(process.stdout.readline())
+    assert len(seen) == 2
+
+
 def test_memory_that_runs_out_is_reported(world):
     done = world.run("/attack/attacker", "run", "memory-anonymous", **limited("MEMORY"))
     assert "limit 'memory' of 64 MiB was reached" in done.stderr
