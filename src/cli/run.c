@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -109,9 +110,12 @@ static int parse_mount(const char *text, struct keep_mount *m, struct err *err)
 static int absolute_host(struct keep_mount *m, struct err *err)
 {
     AUTO(freep) char *full = realpath(m->host, NULL);
+    struct stat st;
 
     if (!full)
         return err_sys(err, "--mount %s", m->host);
+    if (!m->flags && isatty(2) && !stat(full, &st) && !st.st_uid)
+        fprintf(stderr, "cove run: %s belongs to root and can only be read inside (see :root)\n", full);
     if (strlen(full) >= sizeof(m->host))
         return err_set(err, ERR_INVALID, "--mount %s: the path is too long", m->host);
     memcpy(m->host, full, strlen(full) + 1);

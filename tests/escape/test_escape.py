@@ -311,12 +311,23 @@ def test_starving_is_seen_without_an_owner_for_each(world):
 def test_a_setuid_program_left_on_a_mount_is_not_roots_outside(world, weaken):
     directory = os.path.join(world.directory, f"writable-{weaken or 'held'}")
     os.mkdir(directory)
-    os.chmod(directory, 0o777)
+    os.chown(directory, 1000, 1000)
     world.run("sh", "-c", "cp /bin/true /m/planted && chmod 4755 /m/planted", user="root", weaken=weaken,
               options=["--mount", f"{directory}:/m"])
     planted = os.stat(os.path.join(directory, "planted"))
     assert planted.st_mode & 0o4000
     assert (planted.st_uid == 0) == bool(weaken)
+
+
+@pytest.mark.parametrize("weaken", ["", "mount-owner"])
+def test_nothing_is_written_into_a_directory_of_roots(world, weaken):
+    directory = os.path.join(world.directory, f"roots-{weaken or 'held'}")
+    os.mkdir(directory)
+    os.chmod(directory, 0o777)
+    done = world.run("sh", "-c", "echo x > /m/new", user="root", weaken=weaken,
+                     options=["--mount", f"{directory}:/m"])
+    assert (done.returncode == 0) == bool(weaken)
+    assert os.listdir(directory) == (["new"] if weaken else [])
 
 
 def test_two_sandboxes_share_no_device_node(world):
