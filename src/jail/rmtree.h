@@ -1,10 +1,10 @@
-/* rmtree.h - removing a tree that somebody else filled, without following a link of it. */
+/* rmtree.h - removing a tree that somebody else filled, as deep as they liked, without following a
+ * link of it. */
 #ifndef JAIL_RMTREE_H
 #define JAIL_RMTREE_H
 
 /* Removes `name` in the directory `dir`, whatever it is; what is not there is no error. Never
- * leaves the file system it began on (EXDEV). Takes a descriptor per level: ELOOP beyond 300. -1
- * with errno. */
+ * leaves the file system it began on (EXDEV). Takes four descriptors. -1 with errno. */
 int rmtree(int dir, const char *name);
 
 #endif

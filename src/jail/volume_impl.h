@@ -56,8 +56,4 @@ uint64_t volume_quota_id(const struct volume *v, uint64_t family);
 void volume_quota_note(struct volume *v, int layer); /* about to be deleted; tidies earlier ones */
 int volume_quota_sweep(struct volume *v, struct err *err); /* as volume_sweep() */
 
-/* volume_remove.c: removes a directory tree of any depth with four descriptors, never following a
- * link. -1 with errno. */
-int volume_remove(int dir, const char *name);
-
 #endif

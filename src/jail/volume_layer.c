@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "jail/rmtree.h"
 #include "jail/volume_impl.h"
 #include "jail/weaken.h"
 
@@ -143,7 +144,7 @@ int layer_delete(struct volume *v, const char *name, struct err *err)
     if (v->kind == VOLUME_PLAIN) {
         if (check_name(name, err))
             return -1;
-        if (faccessat(v->layers, name, F_OK, AT_SYMLINK_NOFOLLOW) || volume_remove(v->layers, name))
+        if (faccessat(v->layers, name, F_OK, AT_SYMLINK_NOFOLLOW) || rmtree(v->layers, name))
             return err_sys(err, "delete layer %s", name);
         return 0;
     }

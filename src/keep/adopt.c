@@ -197,6 +197,8 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
         end_now(b); /* nobody could ever end it later */
         return -1;
     }
+    if (b->spec.flags & KEEP_TIED)
+        box_end(b, ENDED_LEFT); /* its client was the last keeper's */
     return 0;
 }
 

@@ -297,7 +297,6 @@ static void on_report(struct source *s)
         return;
     }
     b->phase = PHASE_RUNNING;
-    b->deadline = clock_ms() + (int64_t)b->spec.limits.lifetime_ms;
     reply_created(b);
 }
 
@@ -332,6 +331,7 @@ int box_watch(struct box *b, struct err *err)
 static int build(struct box *b, struct err *err)
 {
     b->phase = PHASE_BUILDING;
+    b->deadline = clock_ms() + (int64_t)b->spec.limits.lifetime_ms; /* a part of its record */
     if (adopt_record(b, err) || start(b, err) || adopt_record(b, err) || box_watch(b, err))
         return -1;
     if (b->spec.flags & KEEP_EAGER)

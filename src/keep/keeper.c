@@ -452,6 +452,8 @@ static void serve(struct keeper *k)
 /* Children are told first and waited for last: they end while we tidy up. */
 static void finish(struct keeper *k)
 {
+    struct client *c;
+
     zygote_close(&k->zygote);
     jobs_finish(k);
     slots_finish(k);
@@ -466,9 +468,7 @@ static void finish(struct keeper *k)
     slots_wait(k);
     if (k->mover > 0)
         waitpid(k->mover, NULL, 0); /* done long ago, but a sandbox may end before the first tick */
-    while (!list_empty(&k->clients)) {
-        struct client *c = CONTAINER_OF(k->clients.next, struct client, all);
-
+    list_each(c, &k->clients, all) {
         forget_client(c);
         free(c);
     }

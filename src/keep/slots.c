@@ -196,15 +196,15 @@ void slots_put(struct keeper *k, struct slot *s)
 
 void slots_finish(struct keeper *k)
 {
+    struct slot *s;
+
     if (k->o.rootless)
         return;
     loop_remove(&k->loop, &k->net_ready);
     for (enum keep_network n = 0; n < KEEP_NETWORKS; n++)
-        while (!list_empty(&k->stock[n]))
-            slots_put(k, CONTAINER_OF(k->stock[n].next, struct slot, all));
-    while (!list_empty(&k->asked)) {
-        struct slot *s = CONTAINER_OF(k->asked.next, struct slot, all);
-
+        list_each(s, &k->stock[n], all)
+            slots_put(k, s);
+    list_each(s, &k->asked, all) {
         list_remove(&s->all);
         ids_put(&k->ids, &s->ids);
         free(s);
