@@ -352,9 +352,10 @@ static char **own_environment(void)
     return env;
 }
 
-int zygote_start(struct zygote *z, int program, struct err *err)
+int zygote_start(struct zygote *z, int program, const char *dir, struct err *err)
 {
-    char name[] = "cove-guest", *argv[] = { name, NULL }, **env = own_environment();
+    char name[] = "cove-guest", *argv[] = { name, (char *)(size_t)dir, NULL };
+    char **env = own_environment();
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))

@@ -66,7 +66,10 @@ struct zygote {
     int sock;
 };
 
-int zygote_start(struct zygote *z, int program, struct err *err);
+#define ZYGOTE_STAGE "/l" /* in the root of its own */
+
+/* dir: an existing directory, on which it makes a root of its own; NULL: it stays in ours. */
+int zygote_start(struct zygote *z, int program, const char *dir, struct err *err);
 void zygote_close(struct zygote *z); /* it ends by itself; its copies live on */
 void zygote_stop(struct zygote *z);  /* and waits for that */
 

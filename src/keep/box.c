@@ -138,7 +138,7 @@ static void fill_spec(const struct box *b, struct jail_spec *s)
         .open_files = l->open_files,
         .shm_bytes = l->memory_bytes / SHM_SHARE,
         .log_bytes = l->log_bytes,
-        .stage = k->stage,
+        .stage = k->o.rootless ? k->stage : ZYGOTE_STAGE,
         .strict = b->spec.flags & KEEP_STRICT,
         .durable = b->spec.flags & KEEP_DURABLE,
         .rootless = k->o.rootless,

@@ -299,7 +299,8 @@ static int start_zygote(struct keeper *k, struct err *err)
     AUTO(closep)
     int program = jail_memfd(zygote_blob, zygote_blob_size, err);
 
-    return program < 0 ? -1 : zygote_start(&k->zygote, program, err);
+    return program < 0 ? -1
+                       : zygote_start(&k->zygote, program, k->o.rootless ? NULL : k->stage, err);
 }
 
 /* One that has died is replaced, once. */

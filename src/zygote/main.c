@@ -13,8 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -161,11 +163,25 @@ static _Noreturn void become_guest(const struct request *r)
     exit(guest_main((int)ARRAY_LEN(argv) - (r->birth.flags & BIRTH_STRICT ? 1 : 2), argv));
 }
 
-int main(void)
+/* A root with nothing in it but a place to mount on, so that each copy of our mounts is small and
+ * nothing of the machine is ever inside: and /proc, without which a namespace may not mount its
+ * own. */
+static int own_root(const char *dir)
+{
+    return unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+           mount("cove", dir, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=64k,mode=755") ||
+           chdir(dir) || mkdir("proc", 0755) || mkdir(&ZYGOTE_STAGE[1], 0755) ||
+           mount("/proc", "proc", NULL, MS_BIND, NULL) || syscall(SYS_pivot_root, ".", ".") ||
+           umount2(".", MNT_DETACH) || chdir("/");
+}
+
+int main(int argc, char **argv)
 {
     static struct request r;
 
     prctl(PR_SET_NAME, "cove-zygote");
+    if (argc > 1 && own_root(argv[1]))
+        return 1;
     while (receive(&r)) {
         struct birth_reply reply = { 0 };
         int pidfd = -1;
