@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/dirs.h"
+#include "jail/cgroup.h"
 #include "jail/idmap.h"
 
 static const char *const networks[] = { "none", "open", NULL };
@@ -115,7 +117,8 @@ static int absolute_host(struct keep_mount *m, struct err *err)
     if (!full)
         return err_sys(err, "--mount %s", m->host);
     if (!m->flags && isatty(2) && !stat(full, &st) && !st.st_uid)
-        fprintf(stderr, "cove run: %s belongs to root and can only be read inside (see :root)\n", full);
+        fprintf(stderr, "cove run: %s belongs to root and can only be read inside (see :root)\n",
+                full);
     if (strlen(full) >= sizeof(m->host))
         return err_set(err, ERR_INVALID, "--mount %s: the path is too long", m->host);
     memcpy(m->host, full, strlen(full) + 1);
@@ -190,6 +193,7 @@ static int find_keeper(struct run *r, const char *data_dir, const char *run_dir,
 
     if (!r->o->private && !keep_connect(&r->keep, run_dir, err))
         return 0;
+    r->mover = r->rootless ? 0 : cgroups_expect_move();
     return keep_private(&r->keep, &ko, err);
 }
 
@@ -274,6 +278,8 @@ static int run_run(struct args *a)
     log_level = LOG_ERROR; /* the keeper's remarks are not for whoever runs a command */
     failed = run_all(&r, &s, data_dir, run_dir, &err);
     keep_close(&r.keep);
+    if (r.mover)
+        waitpid(r.mover, NULL, 0);
     r.gone_us = clock_us();
     status = run_status(&r, failed ? &err : NULL);
     run_report(&r, failed ? &err : NULL, status);

@@ -30,6 +30,7 @@ struct run { /* one `cove run` */
     char id[KEEP_ID];
     bool rootless;
     struct keep keep;
+    pid_t mover; /* of cgroups_expect_move(); 0: none */
     int first; /* the connection that came with the sandbox; -1: used */
     struct client client;
     struct envd envd;

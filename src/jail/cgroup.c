@@ -226,14 +226,17 @@ void cgroups_favor_moves(const struct cgroups *c, const char *dir)
         errno = 0; /* an older kernel: it works without, slower */
 }
 
-/* The same for one move that is about to come: a child waits that period out meanwhile. */
-pid_t cgroups_expect_move(const struct cgroups *c)
+/* The same for one move that is about to come: a child waits that period out meanwhile, by moving
+ * itself to where it probably is. */
+pid_t cgroups_expect_move(void)
 {
-    pid_t pid = c->v1[CGROUP_MEMORY] < 0 ? 0 : fork();
+    static const char file[] = "/sys/fs/cgroup/memory/cgroup.procs";
+    AUTO(closep) int fd = open(file, O_WRONLY | O_CLOEXEC);
+    pid_t pid = fd < 0 ? -1 : fork();
 
-    if (pid || c->v1[CGROUP_MEMORY] < 0)
-        return MAX(pid, 0);
-    _exit(cgroup_write(c->v1[CGROUP_MEMORY], NULL, "cgroup.procs", "0") ? 1 : 0);
+    if (!pid)
+        _exit(write(fd, "0", 1) < 0);
+    return MAX(pid, 0);
 }
 
 bool cgroups_enforce(const struct cgroups *c, enum cgroup_controller k)

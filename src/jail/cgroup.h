@@ -30,7 +30,7 @@ struct cgroup_usage {
 int cgroups_open(struct cgroups *c, struct err *err);
 void cgroups_close(struct cgroups *c); /* removes `cove` where nobody uses it */
 void cgroups_favor_moves(const struct cgroups *c, const char *dir); /* mounts there; dir is made */
-pid_t cgroups_expect_move(const struct cgroups *c); /* the child to wait for; 0: none */
+pid_t cgroups_expect_move(void); /* the child to wait for; 0: none */
 bool cgroups_enforce(const struct cgroups *c, enum cgroup_controller k);
 
 /* Two steps, so that the process can be born between them: the version 2 directory, whose

@@ -23,7 +23,8 @@ void ids_read_foreign(struct ids *ids, struct str text)
         uint64_t from, n;
 
         if (!str_cut(line, ':', &name, &rest) || !str_cut(rest, ':', &first, &count) ||
-            str_u64(first, &from) || str_u64(count, &n) || !n || from + n <= IDS_FIRST)
+            str_u64(first, &from) || str_u64(count, &n) || !n || from > UINT32_MAX ||
+            n > UINT32_MAX || from + n <= IDS_FIRST)
             continue;
         ids->foreign = xrealloc(ids->foreign, (ids->nforeign + 1) * sizeof(*ids->foreign));
         ids->foreign[ids->nforeign++] = (struct ids_interval){ from, from + n - 1 };

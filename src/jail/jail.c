@@ -310,7 +310,7 @@ int jail_report(struct jail *j, struct err *err)
 /* ---- made once ---- */
 
 /* Owned by host root and execute-only: nothing inside can read or replace the program of pid 1. */
-int jail_memfd(const void *program, size_t n, struct err *err)
+static int sealed_memfd(const void *program, size_t n, struct err *err)
 {
     AUTO(closep) int fd = memfd_create("cove-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     const char *p = program;
@@ -352,24 +352,32 @@ static char **own_environment(void)
     return env;
 }
 
-int zygote_start(struct zygote *z, int program, const char *dir, struct err *err)
+static _Noreturn void run_zygote(int sock, const void *program, size_t n, bool own_root)
 {
-    char name[] = "cove-guest", *argv[] = { name, (char *)(size_t)dir, NULL };
+    char name[] = "cove-guest", flag[] = "--own-root",
+         *argv[] = { name, own_root ? flag : NULL, NULL };
     char **env = own_environment();
+    struct err err;
+    sigset_t none;
+    int fd;
+
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    fd = sealed_memfd(program, n, &err);
+    if (fd >= 0 && dup2(sock, 0) == 0 && !close_range(3, ~0U, CLOSE_RANGE_CLOEXEC))
+        syscall(SYS_execveat, fd, "", argv, env, AT_EMPTY_PATH);
+    _exit(127);
+}
+
+int zygote_start(struct zygote *z, const void *program, size_t n, bool own_root, struct err *err)
+{
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
         return err_sys(err, "socketpair");
     z->pid = fork();
-    if (!z->pid) {
-        sigset_t none;
-
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-        if (dup2(pair[1], 0) == 0 && !close_range(3, ~0U, CLOSE_RANGE_CLOEXEC))
-            syscall(SYS_execveat, program, "", argv, env, AT_EMPTY_PATH);
-        _exit(127);
-    }
+    if (!z->pid)
+        run_zygote(pair[1], program, n, own_root);
     close(pair[1]);
     z->sock = pair[0];
     if (z->pid < 0) {

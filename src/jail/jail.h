@@ -68,8 +68,9 @@ struct zygote {
 
 #define ZYGOTE_STAGE "/l" /* in the root of its own */
 
-/* dir: an existing directory, on which it makes a root of its own; NULL: it stays in ours. */
-int zygote_start(struct zygote *z, int program, const char *dir, struct err *err);
+/* own_root: it makes one for itself, in a mount namespace of its own; else it stays in ours. The
+ * program is copied, sealed and executed in the child, while the caller goes on. */
+int zygote_start(struct zygote *z, const void *program, size_t n, bool own_root, struct err *err);
 void zygote_close(struct zygote *z); /* it ends by itself; its copies live on */
 void zygote_stop(struct zygote *z);  /* and waits for that */
 
@@ -85,7 +86,6 @@ int jail_report(struct jail *j, struct err *err);
 
 /* ---- made by the keeper ---- */
 
-int jail_memfd(const void *program, size_t n, struct err *err);
 /* A detached tmpfs with the device nodes and mount points, and room for shared memory. One for each
  * sandbox: on a shared inode they would see and block each other, by inotify and flock. */
 int jail_make_dev(uint64_t shm_bytes, struct err *err);

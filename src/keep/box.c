@@ -171,7 +171,7 @@ static int prepare(struct box *b, struct jail_spec *s, struct err *err)
 {
     struct keeper *k = b->keeper;
 
-    if (make_layer(b, err) || cgroup_set_up(&k->cgroups, b->name, &b->spec.limits, err))
+    if (make_layer(b, err))
         return -1;
     s->layer = b->layer;
     if (!k->o.rootless)
@@ -226,7 +226,9 @@ static int start(struct box *b, struct err *err)
     s.listener = listener;
     s.mounts = held.list;
     s.nmounts = held.n;
+    /* from jail_start() on it builds its root, and does nothing else before it is told to go */
     r = begin(b, &s, err) || jail_start(&s, &k->zygote, &b->jail, err) ||
+        cgroup_set_up(&k->cgroups, b->name, &b->spec.limits, err) ||
         cgroup_attach(&k->cgroups, b->name, b->jail.pid, err) || jail_go(&b->jail, err);
     closep(&s.dev);
     return r;

@@ -1,19 +1,22 @@
 /* box_parts.c - see box_parts.h. */
 #include "keep/box_parts.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 
-enum { BACKLOG = 128 };
+enum { BACKLOG = 128, YOUNG_S = 10 };
 
 /* ---- mounts ---- */
 
@@ -103,10 +106,11 @@ void mounts_close(struct box_mounts *m)
 /* ---- the guest's socket ---- */
 
 /* By way of our descriptor of the directory: its path may be longer than an address holds. */
-static socklen_t address(const struct box *b, struct sockaddr_un *sa)
+static socklen_t address(const struct keeper *k, const char *name, struct sockaddr_un *sa)
 {
     *sa = (struct sockaddr_un){ .sun_family = AF_UNIX };
-    snprintf(sa->sun_path, sizeof(sa->sun_path), "/proc/self/fd/%d/%s", b->keeper->sockets, b->id);
+    snprintf(sa->sun_path, sizeof(sa->sun_path), "/proc/self/fd/%d/%.*s", k->sockets, KEEP_ID_MAX,
+             name);
     return sizeof(*sa);
 }
 
@@ -114,7 +118,7 @@ int box_listen(struct box *b, struct err *err)
 {
     AUTO(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct sockaddr_un sa;
-    socklen_t n = address(b, &sa);
+    socklen_t n = address(b->keeper, b->id, &sa);
 
     if (fd < 0)
         return err_sys(err, "socket");
@@ -132,9 +136,35 @@ int box_dial_guest(const struct box *b, struct err *err)
 {
     AUTO(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct sockaddr_un sa;
-    socklen_t n = address(b, &sa);
+    socklen_t n = address(b->keeper, b->id, &sa);
 
     if (fd < 0 || connect(fd, (struct sockaddr *)&sa, n))
         return err_sys(err, "connect to the guest of %s", b->id);
     return TAKE(fd, -1);
+}
+
+static bool is_dead(const struct keeper *k, const char *name)
+{
+    AUTO(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un sa;
+    socklen_t n = address(k, name, &sa);
+
+    return fd >= 0 && connect(fd, (struct sockaddr *)&sa, n) && errno == ECONNREFUSED;
+}
+
+void box_sweep_sockets(const struct keeper *k)
+{
+    int fd = openat(k->sockets, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *e;
+    struct stat st;
+
+    /* a young one may be bound and not listening yet */
+    while (d && (e = readdir(d)))
+        if (*e->d_name != '.' && strlen(e->d_name) <= KEEP_ID_MAX &&
+            !fstatat(k->sockets, e->d_name, &st, AT_SYMLINK_NOFOLLOW) &&
+            st.st_ctime + YOUNG_S < time(NULL) && is_dead(k, e->d_name))
+            unlinkat(k->sockets, e->d_name, 0);
+    if (d)
+        closedir(d);
 }

@@ -15,6 +15,7 @@ void mounts_close(struct box_mounts *m);
 
 /* The guest's listening socket, made outside, so that nothing inside can take its name. */
 int box_listen(struct box *b, struct err *err);
+void box_sweep_sockets(const struct keeper *k); /* names that nobody listens to */
 int box_dial_guest(const struct box *b, struct err *err);
 
 #endif

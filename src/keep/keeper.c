@@ -19,7 +19,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -233,20 +232,30 @@ static int prepare_machine(struct keeper *k, struct err *err)
     return volume_open(k->o.data_dir, &v, err);
 }
 
-/* A tiny tmpfs of our own holds the mount point that every sandbox starts with, and a private
- * keeper's sockets, which so vanish with it. */
+/* The sockets of private keepers' guests; the name of one whose keeper was killed stays until
+ * somebody sweeps. */
+static int open_sockets(struct keeper *k, struct err *err)
+{
+    static const char dir[] = KEEP_RUN_DIR "/s";
+
+    if (mkdir(dir, 0700) && errno != EEXIST)
+        return err_sys(err, "make %s", dir);
+    k->sockets = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return k->sockets < 0 ? err_sys(err, "open %s", dir) : 0;
+}
+
+/* For a keeper of many sandboxes: what it mounts for itself is nobody else's business. */
 static int own_mounts(struct keeper *k, struct err *err)
 {
+    if (k->sockets < 0 && open_sockets(k, err))
+        return -1;
+    if (k->o.socket >= 0 && !k->o.ahead)
+        return 0;
     if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL))
         return err_sys(err, "make a mount namespace");
-    if (mount("cove", KEEP_RUN_DIR, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=1m,mode=755"))
+    if (mount("cove", KEEP_RUN_DIR, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=1m,mode=700"))
         return err_sys(err, "mount a tmpfs on %s", KEEP_RUN_DIR);
-    snprintf(k->stage, sizeof(k->stage), "%s/l", KEEP_RUN_DIR);
-    if (mkdir(k->stage, 0755) || mkdir(KEEP_RUN_DIR "/s", 0700))
-        return err_sys(err, "make %s", k->stage);
-    if (k->sockets < 0)
-        k->sockets = open(KEEP_RUN_DIR "/s", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return k->sockets < 0 ? err_sys(err, "open %s/s", KEEP_RUN_DIR) : 0;
+    return 0;
 }
 
 static int rootless_mounts(struct keeper *k, struct err *err)
@@ -293,14 +302,9 @@ static int open_run_dir(struct keeper *k, struct err *err)
     return loop_add(&k->loop, &k->listener, EPOLLIN, err);
 }
 
-/* Only its program is ours; it must see our mounts, so after we have them. */
 static int start_zygote(struct keeper *k, struct err *err)
 {
-    AUTO(closep)
-    int program = jail_memfd(zygote_blob, zygote_blob_size, err);
-
-    return program < 0 ? -1
-                       : zygote_start(&k->zygote, program, k->o.rootless ? NULL : k->stage, err);
+    return zygote_start(&k->zygote, zygote_blob, zygote_blob_size, !k->o.rootless, err);
 }
 
 /* One that has died is replaced, once. */
@@ -355,28 +359,24 @@ static void raise_open_files(void)
     }
 }
 
-static void hurry_cgroups(struct keeper *k)
+static void hurry_cgroups(const struct keeper *k)
 {
-    if (k->o.rootless)
-        return;
-    if (k->o.socket < 0 || k->o.ahead)
+    if (!k->o.rootless && (k->o.socket < 0 || k->o.ahead))
         cgroups_favor_moves(&k->cgroups, KEEP_RUN_DIR "/g");
-    else
-        k->mover = cgroups_expect_move(&k->cgroups);
 }
 
 static int start(struct keeper *k, struct err *err)
 {
     raise_open_files();
-    if (loop_open(&k->loop, err) || watch_signals(k, err) || prepare_machine(k, err) ||
-        slots_start(k, err))
+    if (start_zygote(k, err) || loop_open(&k->loop, err) || watch_signals(k, err) ||
+        prepare_machine(k, err) || slots_start(k, err))
         return -1;
     /* in the background from here on, while we do the rest */
     if (k->o.socket >= 0 && !k->o.rootless)
         slots_ahead(k, 1);
     if (k->o.socket < 0 && open_run_dir(k, err))
         return -1;
-    if ((k->o.rootless ? rootless_mounts(k, err) : own_mounts(k, err)) || start_zygote(k, err) ||
+    if ((k->o.rootless ? rootless_mounts(k, err) : own_mounts(k, err)) ||
         cgroups_open(&k->cgroups, err))
         return -1;
     hurry_cgroups(k);
@@ -418,8 +418,6 @@ static void tick(struct keeper *k)
     if (now < k->next_tick)
         return;
     k->next_tick = now + TICK_MS;
-    if (k->mover && waitpid(k->mover, NULL, WNOHANG) == k->mover)
-        k->mover = 0;
     if (k->reaper.sock < 0 && reaper_start(k, &err))
         log_error("no reaper", KV("error", err.msg));
     for (int n = 0; n < MEASURED && !list_empty(&k->boxes); n++) { /* all of them, by turns */
@@ -467,8 +465,6 @@ static void finish(struct keeper *k)
     ids_close(&k->ids);
     zygote_stop(&k->zygote);
     slots_wait(k);
-    if (k->mover > 0)
-        waitpid(k->mover, NULL, 0); /* done long ago, but a sandbox may end before the first tick */
     list_each(c, &k->clients, all) {
         forget_client(c);
         free(c);

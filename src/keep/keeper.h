@@ -103,7 +103,6 @@ struct keeper {
     char stage[64];
     int64_t next_tick;
     bool stopping;
-    pid_t mover; /* of cgroups_expect_move(); 0: none */
 };
 
 /* box.c */

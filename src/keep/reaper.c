@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "keep/box_parts.h"
 #include "keep/keeper.h"
 
 enum { GROW_CHECK_MS = 100, GRACE_S = 10, SWEEP_MS = 60000, AGAIN_MS = 1000 };
@@ -79,6 +80,8 @@ static int64_t sweep(const struct keeper *k)
     cgroups_sweep(&k->cgroups, "run-", GRACE_S);
     ids_sweep(&k->ids);
     source_sweep(k);
+    if (k->o.socket >= 0 && !k->o.rootless)
+        box_sweep_sockets(k);
     left = volume_sweep(k->volume, layer_is_alive, k->volume, &err);
     if (left < 0)
         log_warn("cannot sweep the volume", KV("error", err.msg));

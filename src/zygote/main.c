@@ -166,8 +166,10 @@ static _Noreturn void become_guest(const struct request *r)
 /* A root with nothing in it but a place to mount on, so that each copy of our mounts is small and
  * nothing of the machine is ever inside: and /proc, without which a namespace may not mount its
  * own. */
-static int own_root(const char *dir)
+static int make_own_root(void)
 {
+    static const char dir[] = "/dev"; /* any directory does: only we see it */
+
     return unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
            mount("cove", dir, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=64k,mode=755") ||
            chdir(dir) || mkdir("proc", 0755) || mkdir(&ZYGOTE_STAGE[1], 0755) ||
@@ -180,7 +182,7 @@ int main(int argc, char **argv)
     static struct request r;
 
     prctl(PR_SET_NAME, "cove-zygote");
-    if (argc > 1 && own_root(argv[1]))
+    if (argc > 1 && !strcmp(argv[1], "--own-root") && make_own_root())
         return 1;
     while (receive(&r)) {
         struct birth_reply reply = { 0 };
