@@ -20,7 +20,6 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -101,11 +100,8 @@ static int open_work(int layer, const char *prefix, struct err *err)
 
 static int open_upper(int layer, const char *name, struct err *err)
 {
-    int fd;
+    int fd = openat(layer, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-    if (mkdirat(layer, name, 0755) && errno != EEXIST)
-        return err_sys(err, "make upper directory");
-    fd = openat(layer, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? err_sys(err, "open upper directory") : fd;
 }
 
@@ -146,40 +142,6 @@ static int build_overlay(struct inside *in, int layer, size_t count, const char 
     return work < 0 ? -1 : mount_overlay(in, lowers, count, upper, work, err);
 }
 
-static int write_file(int dir, const char *name, mode_t mode, const char *text, struct err *err)
-{
-    AUTO(closep) int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-
-    if (fd < 0 && errno == EEXIST)
-        return 0; /* a restored layer has its own */
-    if (fd < 0 || write(fd, text, strlen(text)) < 0)
-        return err_sys(err, "write /etc/%s", name);
-    return 0;
-}
-
-/* The files that differ from sandbox to sandbox go into the upper layer before it is mounted:
- * changing a template's file from inside would copy it up, at a hundred times the price. */
-static int write_identity(const struct inside *in, int upper, struct err *err)
-{
-    AUTO(closep) int etc = -1;
-    unsigned char random[16];
-    char machine[34], hosts[160];
-
-    if (mkdirat(upper, "etc", 0755) && errno != EEXIST)
-        return err_sys(err, "make /etc");
-    etc = openat(upper, "etc", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (etc < 0 || getrandom(random, sizeof(random), 0) != sizeof(random))
-        return err_sys(err, "open /etc");
-    for (size_t i = 0; i < sizeof(random); i++)
-        snprintf(machine + 2 * i, 3, "%02x", random[i]);
-    machine[32] = '\n';
-    machine[33] = 0;
-    snprintf(hosts, sizeof(hosts),
-             "127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost\n", in->b->id);
-    return write_file(etc, "machine-id", 0444, machine, err) ||
-           write_file(etc, "hosts", 0644, hosts, err);
-}
-
 /* All of them, before the new root is attached on top: what came after it would cover it. */
 static int open_layer(struct inside *in, struct err *err)
 {
@@ -209,11 +171,10 @@ static int bind_usr(const struct inside *in, int where, struct err *err)
 static int build_root(struct inside *in, struct err *err)
 {
     AUTO(closep) int layer = open_layer(in, err);
-    AUTO(closep) int upper = layer < 0 ? -1 : open_upper(layer, "r", err);
     AUTO(closep) int usr = -1;
     int mount;
 
-    if (upper < 0 || write_identity(in, upper, err))
+    if (layer < 0)
         return -1;
     in->root = build_overlay(in, layer, in->b->nroot, "r", err);
     if (in->root < 0)

@@ -86,6 +86,8 @@ int jail_report(struct jail *j, struct err *err);
 
 /* ---- made by the keeper ---- */
 
+int jail_seed(int layer, const char *id, struct err *err); /* a new, empty one */
+
 /* A detached tmpfs with the device nodes and mount points, and room for shared memory. One for each
  * sandbox: on a shared inode they would see and block each other, by inotify and flock. */
 int jail_make_dev(uint64_t shm_bytes, struct err *err);

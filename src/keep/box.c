@@ -116,7 +116,7 @@ static int make_layer(struct box *b, struct err *err)
             layer_snapshot(v, b->name, source, b->family, b->spec.limits.disk_bytes, false, err);
     } else
         b->layer = layer_create(v, b->name, b->family, b->spec.limits.disk_bytes, err);
-    if (b->layer < 0)
+    if (b->layer < 0 || (source < 0 && jail_seed(b->layer, b->id, err)))
         return -1;
     if (flock(b->layer, LOCK_SH | LOCK_NB))
         return err_sys(err, "lock layer %s", b->name);
@@ -334,10 +334,12 @@ static int build(struct box *b, struct err *err)
 {
     b->phase = PHASE_BUILDING;
     b->deadline = clock_ms() + (int64_t)b->spec.limits.lifetime_ms; /* a part of its record */
-    if (adopt_record(b, err) || start(b, err) || adopt_record(b, err) || box_watch(b, err))
+    if (adopt_record(b, err) || start(b, err) || adopt_record(b, err))
         return -1;
     if (b->spec.flags & KEEP_EAGER)
         reply_eagerly(b);
+    if (box_watch(b, err))
+        return -1;
     b->report = (struct source){ b->jail.sock, on_report };
     return loop_add(&b->keeper->loop, &b->report, EPOLLIN, err);
 }

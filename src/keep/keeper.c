@@ -286,7 +286,8 @@ static int open_run_dir(struct keeper *k, struct err *err)
     k->lock = openat(dir, "keep.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (k->lock < 0 || flock(k->lock, LOCK_EX | LOCK_NB))
         return err_set(err, ERR_CONFLICT, "another keeper runs in %s", k->o.run_dir);
-    if ((mkdirat(dir, "boxes", 0700) || mkdirat(dir, "sockets", 0711)) && errno != EEXIST)
+    if ((mkdirat(dir, "boxes", 0700) && errno != EEXIST) ||
+        (mkdirat(dir, "sockets", 0711) && errno != EEXIST))
         return err_sys(err, "make %s/boxes", k->o.run_dir);
     k->records = openat(dir, "boxes", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     k->sockets = openat(dir, "sockets", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
