@@ -44,7 +44,7 @@ enum {
 
 struct args_list {
     size_t n;
-    const char **items; /* the array is struct args's, the strings are argv's */
+    const char **items; /* and a NULL; the array is struct args's, the strings are argv's */
 };
 
 struct args_option {

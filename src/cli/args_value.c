@@ -206,8 +206,9 @@ static int set_choice(const char *const *choices, const char *text, struct err *
 /* The array grows by one at a time: a command line has few of each. */
 static void append(struct args_list *list, const char *text)
 {
-    list->items = xrealloc(list->items, (list->n + 1) * sizeof(*list->items));
+    list->items = xrealloc(list->items, (list->n + 2) * sizeof(*list->items));
     list->items[list->n++] = text;
+    list->items[list->n] = NULL;
 }
 
 int args_value(const struct args_option *o, const char *text, void *values, struct err *err)

@@ -10,7 +10,9 @@ import pytest
 from e2b import AsyncSandbox, Sandbox
 
 from helpers import proc
+from helpers.cove import Cove
 from helpers.guest import SANITIZED, Guest
+from helpers.keeper import Keeper, Names
 from helpers.sdk import PREVIOUS
 
 GROWTH_KIB = 16 << 10                   # what the session may leave in the guest's memory
@@ -138,6 +140,37 @@ def open_sandbox(quiet_home):
 def as_root():
     if os.geteuid() != 0:
         pytest.skip("needs root, to become other users")
+
+
+@pytest.fixture(scope="session")
+def cove(workspace):
+    """`cove run` on a data directory of the session's own; its volume is made by the first test."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to limit, map and mount")
+    data = os.path.join(workspace, "data")
+    made = Cove(data)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def new_names():
+    Names.renew()
+
+
+@pytest.fixture
+def start_keeper(cove, folder):
+    """Starts a keeper with options of its own; it and its sandboxes are gone after the test."""
+    keepers = []
+
+    def start(*options, run_dir="run"):
+        started = Keeper(cove.data, os.path.join(folder, run_dir), *options)
+        keepers.append(started)
+        return started
+
+    yield start
+    for started in keepers:
+        started.end_all()
 
 
 def pytest_configure(config):

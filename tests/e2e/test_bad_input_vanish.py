@@ -307,11 +307,10 @@ def test_a_metrics_storm_of_vanishing_clients_leaves_the_memory_as_it_was(shared
             raw.leave(how)
         shared.check()
 
-    def settled():
-        time.sleep(3 * SLOWER)          # two idle seconds, and the guest gives its pools back
-        return shared.guest.rss_kib()
-
     wave(500)
-    before = settled()
+    time.sleep(3 * SLOWER)              # two idle seconds, and the guest gives its pools back
+    before = shared.guest.rss_kib()
     wave(1500)
-    assert SANITIZED or settled() - before < 1024
+    # on a busy machine it has work left when the last client is gone, and is idle later
+    if not SANITIZED:
+        proc.wait_until(lambda: shared.guest.rss_kib() - before < 1024, "memory as it was", 20)

@@ -1,0 +1,81 @@
+"""`cove run` as its users call it, and what a machine looks like before and after."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+
+from .guest import ROOT
+
+COVE = pathlib.Path(os.environ.get("COVE_BUILD", ROOT / "build")) / "cove"
+FAILED, TIMED_OUT = 125, 124            # exit codes of cove run itself
+CLEAR = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"} | {
+    name: os.environ[name] for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS") if name in os.environ}
+
+
+class Cove:
+    """A data directory and the commands that use it, always with keepers of their own."""
+
+    def __init__(self, data):
+        self.data = pathlib.Path(data)
+
+    def words(self, *words):
+        return [COVE, "run", "--private", "--data-dir", self.data, *words]
+
+    def run(self, *words, status=0, input=b"", timeout=50, **more):
+        """Runs to the end; words are options and the command. Output is bytes."""
+        done = subprocess.run(self.words(*words), input=input, capture_output=True, timeout=timeout,
+                              env=CLEAR, **more)
+        assert status is None or done.returncode == status, (
+            f"{words}: {done.returncode}, not {status}\n"
+            f"{done.stdout.decode(errors='replace')}{done.stderr.decode(errors='replace')}")
+        return done
+
+    def text(self, *words, **more):
+        """What it prints; on standard error it prints nothing."""
+        done = self.run(*words, **more)
+        assert done.stderr == b"", done.stderr
+        return done.stdout.decode()
+
+    def shell(self, script, *options, **more):
+        """A login shell reads the script; the first command that fails is the end of it."""
+        return self.run(*options, "bash", "-lc", "set -eu\n" + script, **more)
+
+    def said(self, script, *options, **more):
+        return self.shell(script, *options, **more).stdout.decode().strip()
+
+    def json(self, *words, **more):
+        done = self.run("--json", *words, **more)
+        assert done.stderr == b"", done.stderr
+        return json.loads(done.stdout)
+
+    def failed(self, *words, status=FAILED, **more):
+        """The one line in which a failure of ours is explained."""
+        done = self.run(*words, status=status, **more)
+        lines = done.stderr.decode().splitlines()
+        assert len(lines) == 1 and lines[0].startswith("cove run: "), lines
+        assert done.stdout == b""
+        return lines[0].removeprefix("cove run: ")
+
+    @contextlib.contextmanager
+    def started(self, *words, **more):
+        """The process itself; ended with everything it has when the block is left."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(self.words(*words), env=CLEAR, **pipes | more)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait(20)
+            for stream in process.stdin, process.stdout, process.stderr:
+                if stream:
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
+
+    def close(self):
+        """Takes the volume off the machine; the loop device goes with the last mount."""
+        volume = self.data / "volume"
+        if os.path.ismount(volume):
+            subprocess.run(["umount", volume], check=True)

@@ -1,0 +1,138 @@
+"""What a sandbox could leave on a machine, to be compared before and after."""
+
+import fcntl
+import os
+import pathlib
+import subprocess
+
+from .proc import children, state
+
+KINDS = ("net", "mnt", "user", "pid", "ipc", "uts", "cgroup")
+
+
+def output(*words):
+    done = subprocess.run(words, capture_output=True, text=True)
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def mounts():
+    lines = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+    return {" ".join(line.split()[3:]) for line in lines}
+
+
+def family():
+    """Our descendants. As the subreaper of the tests we are the ancestor of whatever they began."""
+    found, todo = set(), [os.getpid()]
+    while todo:
+        try:
+            more = children(todo.pop())
+        except OSError:
+            continue                    # it has just ended
+        found |= more
+        todo += more
+    return found
+
+
+def comm(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def processes():
+    return {f"{comm(pid)} {pid}" for pid in family() if comm(pid).startswith(("cove", "memfd:cove"))}
+
+
+def namespaces():
+    found = set()
+    for pid in family():
+        for kind in KINDS:
+            try:
+                found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+            except OSError:
+                continue
+    return found - {os.readlink(f"/proc/self/ns/{kind}") for kind in KINDS}
+
+
+def somebodys(cgroup):
+    """Does a process live there that is none of ours?"""
+    try:
+        pids = {int(pid) for pid in pathlib.Path(cgroup, "cgroup.procs").read_text().split()}
+    except OSError:
+        return True                     # just removed
+    return bool(pids - family())
+
+
+def cgroups():
+    tops = {line.split()[1] for line in pathlib.Path("/proc/mounts").read_text().splitlines()
+            if line.split()[2] in ("cgroup", "cgroup2")}
+    return {path for top in tops for path, _, _ in os.walk(top)
+            if not (os.path.basename(path).startswith("run-") and somebodys(path))}
+
+
+def is_locked(path):
+    try:
+        with open(path) as f:
+            fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def numbers():
+    """Files of numbers that nobody holds."""
+    return {str(path) for path in pathlib.Path("/run/cove/ids").glob("*") if not is_locked(path)}
+
+
+def quotas(volume):
+    """Groups of the volume; a line is "id referenced exclusive", and only the id stays the same."""
+    return {line.split()[0] for line in output("btrfs", "qgroup", "show", str(volume)) if line[:1].isdigit()}
+
+
+def loops():
+    found = set()
+    for path in pathlib.Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            found.add(path.read_text())
+        except OSError:
+            continue
+    return found
+
+
+def traces(data):
+    """Everything, by kind. The volume's own files are its layers: their contents are not walked."""
+    volume = pathlib.Path(data, "volume")
+    kinds = {
+        "mounts": mounts(), "cgroups": cgroups(), "namespaces": namespaces(), "processes": processes(),
+        "links": set(os.listdir("/sys/class/net")), "rules": set(output("nft", "list", "ruleset")),
+        "files": numbers() | {str(path) for path in pathlib.Path("/run/cove").rglob("*")
+                             if path.parent.name != "ids"}
+                 | {str(path) for path in pathlib.Path(data).glob("*")}
+                 | {str(path) for path in volume.glob("*/*")},
+        "subvolumes": {line.split(" path ")[-1] for line in output("btrfs", "subvolume", "list", str(volume))},
+        "quotas": quotas(volume), "loops": loops(),
+    }
+    return {f"{kind}: {item}" for kind, items in kinds.items() for item in items}
+
+
+def collect_orphans():
+    """What a killed keeper leaves becomes our child: we are the subreaper of the tests. To be called
+    when no process of ours is just being waited for."""
+    for pid in children(os.getpid()):
+        if state(pid) == "Z":
+            os.waitpid(pid, 0)
+
+
+def left_over(before, cove, *options):
+    """What is there and was not, and stays although keepers come, with these options, and sweep. Others may use this
+    machine: what comes and goes meanwhile is theirs, or of the sweepers themselves."""
+    collect_orphans()
+    left = traces(cove.data) - before
+    for _ in range(4):
+        if not left:
+            break
+        cove.run(*options, "sleep", "3")
+        collect_orphans()
+        left &= traces(cove.data)
+    return left

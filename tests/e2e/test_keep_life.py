@@ -1,0 +1,290 @@
+"""Keepers come and go: sandboxes outlive them, the next one adopts what lives and takes away what
+does not. As a subreaper these tests are what init is elsewhere: orphaned guests are theirs."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+from helpers.cove import CLEAR, COVE
+from helpers.keeper import ENDED, OPEN, TIED, Names, Refused, create_body, full, limits_body, request
+from helpers.machine import collect_orphans, left_over, traces
+from helpers.proc import alive, wait_until
+from helpers.sdk import PREVIOUS
+
+pytestmark = pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")
+
+MIB = 1 << 20
+
+
+def killed(keeper):
+    """kill -9, and another one takes its place."""
+    keeper.kill()
+    keeper.start()
+    return keeper.client()
+
+
+def gone(pid):
+    collect_orphans()
+    return not alive(pid)
+
+
+def test_a_sandbox_outlives_the_keeper_and_is_adopted(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        before = client.create("one", memory_bytes=300 * MIB, pids=123).state
+        guest = client.wire("one")
+        guest.run("sh", "-c", "echo kept > file")
+        started = guest.start("sh", "-c", "while :; do date +%s%N > /tmp/now; sleep 0.01; done")
+        started.close()
+        keeper.kill()
+        first = time.monotonic()
+        assert alive(before["pid"])
+    keeper.start()
+    with keeper.client() as client:
+        assert client.list() == ["one"]
+        after = client.call("adopt", "one").state
+        assert {name: after[name] for name in ("pid", "memory_bytes", "pids", "network")} == {
+            name: before[name] for name in ("pid", "memory_bytes", "pids", "network")}
+        assert after["left_ms"] <= before["left_ms"]
+        guest = client.wire("one")
+        assert guest.run("cat", "file") == "kept\n"
+        ran_on = int(guest.run("cat", "/tmp/now"))
+        wait_until(lambda: int(guest.run("cat", "/tmp/now") or 0) > ran_on, "the command goes on")
+        client.call("limits", "one", limits_body(pids=50))
+        client.call("freeze", "one")
+        client.call("thaw", "one")
+        client.call("snapshot", "one", full("adopted"))
+        client.kill("one")
+        assert client.event(ENDED, "one").reason == "request"
+        assert client.list() == []
+    wait_until(lambda: gone(before["pid"]), "it has ended")
+    assert time.monotonic() - first < 30
+
+
+def test_sigterm_leaves_sandboxes_running_too(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = client.create("one").state["pid"]
+    keeper.stop()
+    assert alive(pid)
+    keeper.start()
+    with keeper.client() as client:
+        assert client.stat("one")["pid"] == pid
+        assert client.wire("one").run("echo", "on") == "on\n"
+
+
+def test_the_lifetime_holds_across_keepers(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = client.create("one", lifetime_ms=3000).state["pid"]
+        began = time.monotonic()
+    with killed(keeper) as client:
+        assert client.stat("one")["left_ms"] <= 3000
+        client.call("adopt", "one")
+        assert client.event(ENDED, "one").reason == "lifetime"
+    assert 2.5 < time.monotonic() - began < 6
+    wait_until(lambda: gone(pid), "it has ended")
+
+
+def test_a_lifetime_that_ran_out_meanwhile_ends_it_at_once(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = client.create("one", lifetime_ms=400).state["pid"]
+    keeper.kill()
+    time.sleep(0.6)
+    assert alive(pid)                   # nobody was there to end it
+    keeper.start()
+    wait_until(lambda: gone(pid), "it has ended")
+    with keeper.client() as client:
+        wait_until(lambda: client.list() == [], "it is forgotten")
+
+
+def test_a_frozen_one_is_still_frozen(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        client.create("one")
+        client.call("freeze", "one")
+    with killed(keeper) as client:
+        assert client.stat("one")["frozen"] == 1
+        client.call("snapshot", "one", full("frozen"))
+        assert client.stat("one")["frozen"] == 1
+        client.call("thaw", "one")
+        assert client.wire("one").run("echo", "on") == "on\n"
+
+
+def test_what_died_meanwhile_is_taken_away(start_keeper, cove):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = client.create("one").state["pid"]
+    layer = cove.data / "volume" / "layers" / ("box-" + full("one").decode())
+    assert layer.exists()
+    keeper.kill()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: gone(pid), "it has ended")
+    keeper.start()
+    with keeper.client() as client:
+        assert client.list() == []
+        wait_until(lambda: not layer.exists(), "its layer is deleted")
+        client.create("one")            # the name is free, its cgroups are new
+
+
+def test_an_adopted_one_that_dies_is_told(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = client.create("one").state["pid"]
+    with killed(keeper) as client:
+        client.call("adopt", "one")
+        os.kill(pid, signal.SIGKILL)
+        assert client.event(ENDED, "one").reason == "itself"
+        assert client.list() == []
+
+
+def test_a_tied_one_does_not_outlive_its_client_and_keeper(start_keeper):
+    """Its client was connected to the dead keeper: nobody can be tied to the new one."""
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = client.create("one", flags=TIED).state["pid"]
+        keeper.kill()
+    keeper.start()
+    wait_until(lambda: gone(pid), "it has ended")
+    with keeper.client() as client:
+        wait_until(lambda: client.list() == [], "it is forgotten")
+
+
+def test_cove_run_says_when_its_keeper_has_gone(start_keeper, cove):
+    keeper = start_keeper()
+    process = subprocess.Popen([COVE, "run", "--data-dir", cove.data, "--run-dir", keeper.run_dir, "sh", "-c",
+                                "echo up; sleep 60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=CLEAR)
+    assert process.stdout.readline() == b"up\n"
+    keeper.kill()
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 125
+    assert err == b"cove run: the keeper has ended\n"
+
+
+def test_ports_of_an_adopted_one_are_reached(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        client.create("one")
+        stream = client.wire("one").start("python3", "-m", "http.server", "7000")
+        stream.close()
+    with killed(keeper) as client:
+        def fetch():
+            s, = client.sockets("one", port=7000)
+            with s:
+                try:
+                    s.connect(("127.0.0.1", 7000))
+                    s.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                    return s.recv(100)
+                except OSError:
+                    return None
+        assert wait_until(fetch, "an answer").startswith(b"HTTP/1.0 200")
+
+
+def test_an_open_network_survives_its_keeper(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        try:
+            client.create("one", network=OPEN)
+        except Refused as refused:
+            pytest.skip(f"no open network here: {refused.message}")
+        before = client.wire("one").run("cat", "/proc/net/route")
+    with killed(keeper) as client:
+        assert client.stat("one")["network"] == OPEN
+        assert client.wire("one").run("cat", "/proc/net/route") == before
+        client.create("two", network=OPEN)
+
+
+def test_keepers_may_die_again_and_again(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pids = {f"s{n}": client.create(f"s{n}").state["pid"] for n in range(5)}
+    for _ in range(5):
+        with killed(keeper) as client:
+            assert {id: client.stat(id)["pid"] for id in client.list()} == pids
+            assert client.wire("s3").run("echo", "on") == "on\n"
+
+
+def test_a_keeper_killed_while_it_builds_leaves_nothing_half(start_keeper, cove):
+    """Whatever was under way is either adopted and works, or gone."""
+    keeper = start_keeper()
+    for n in range(12):
+        with keeper.client() as client:
+            for i in range(4):
+                client.send(request("create", f"h{n}-{i}", create_body()))
+            time.sleep(0.001 * n)
+            keeper.kill()
+        keeper.start()
+        with keeper.client() as client:
+            for id in client.list():
+                assert client.wire(id).run("echo", "on") == "on\n"
+                client.kill(id)
+    collect_orphans()
+    mine = "box-h*" + Names.suffix()
+    assert not list(pathlib.Path("/sys/fs/cgroup").rglob(mine))
+    layers = cove.data / "volume" / "layers"
+    wait_until(lambda: not list(layers.glob(mine)), "no layer is left", 20)
+    assert os.listdir(keeper.run_dir / "boxes") == []
+    assert os.listdir(keeper.run_dir / "sockets") == []
+
+
+def test_records_that_are_none_are_left_alone(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        client.create("one")
+    boxes = keeper.run_dir / "boxes"
+    record = (boxes / full("one").decode()).read_bytes()
+    keeper.kill()
+    (boxes / "short").write_bytes(b"x")
+    (boxes / "other").write_bytes(record)       # says that it is another's
+    (boxes / "Bad_Name").write_bytes(record)
+    (boxes / "link").symlink_to("/etc/passwd")
+    keeper.start()
+    with keeper.client() as client:
+        assert client.list() == ["one"]
+    assert sorted(os.listdir(boxes)) == ["Bad_Name", "link", full("one").decode(), "other", "short"]
+
+
+def test_helpers_of_the_keeper_may_die(start_keeper):
+    keeper = start_keeper()
+
+    def helpers(name):
+        found = subprocess.run(["pgrep", "-P", str(keeper.process.pid), "-x", name], capture_output=True, text=True)
+        return [int(pid) for pid in found.stdout.split()]
+
+    with keeper.client() as client:
+        client.create("one")
+        for name in "cove-reaper", "cove-zygote":
+            victims = [pid for pid in helpers(name) if pid != client.stat("one")["pid"]]
+            assert victims, name
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL)
+            if (answer := client.ask("create", name, create_body())).code:
+                assert answer.message == "the zygote has died"  # it was asked in its last moment
+                client.create(name)
+            assert client.wire(name).run("echo", "on") == "on\n"
+            client.kill(name)
+        assert client.wire("one").run("echo", "on") == "on\n"
+        client.kill("one")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_keeper_with_its_sandboxes_leaves_nothing(start_keeper, cove):
+    cove.run("true")
+    collect_orphans()
+    before = traces(cove.data)
+    keeper = start_keeper()
+    with keeper.client() as client:
+        for n in range(50):
+            client.create(f"one{n}", network=OPEN if n % 10 == 0 else 0)
+            client.kill(f"one{n}")
+        client.events.clear()
+    keeper.stop()
+    left = left_over(before, cove, "-n", "open")
+    assert not left, sorted(left)
+    keeper.start()                      # for the fixture, which ends it

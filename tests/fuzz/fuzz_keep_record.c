@@ -1,0 +1,111 @@
+/* fuzz_keep_record.c - the keeper's records, requests and replies. The first byte chooses which,
+ * and whether the rest is filled up with zeroes to the size of one; otherwise it is as long as it
+ * is. Promises: what is taken has every field that is acted on within its bounds, checking changes
+ * nothing, and what is refused has a reason. */
+#include "keep/record.h"
+
+#include "fuzz.h"
+
+enum { REPLY = 1, FILL = 2 };
+
+static void check_string(const char *s, size_t room) { MUST(memchr(s, 0, room)); }
+
+static void check_id(const char *id)
+{
+    check_string(id, KEEP_ID);
+    MUST(*id && strlen(id) <= KEEP_ID_MAX);
+    MUST(!strchr(id, '/') && !strchr(id, '.') && *id != '-');
+}
+
+static void check_path(const char *path)
+{
+    check_string(path, KEEP_PATH);
+    MUST(*path == '/' && !strstr(path, "//") && !strstr(path, "/../") && !strstr(path, "/./"));
+    MUST(strlen(path) < 3 || strcmp(path + strlen(path) - 3, "/.."));
+}
+
+static void check_create(const struct keep_request *r)
+{
+    const struct keep_create *c = &r->u.create;
+
+    check_string(c->template, KEEP_NAME);
+    MUST(*c->template);
+    if (r->verb == KEEP_RESTORE)
+        check_id(c->snapshot);
+    MUST(c->network < KEEP_NETWORKS && !(c->flags & ~(uint32_t)KEEP_FLAGS));
+    MUST(c->nmounts <= KEEP_MOUNTS);
+    for (uint32_t i = 0; i < c->nmounts; i++) {
+        check_path(c->mounts[i].host);
+        check_path(c->mounts[i].guest);
+        MUST(strlen(c->mounts[i].guest) > 1);
+        MUST(!(c->mounts[i].flags & ~(uint32_t)KEEP_MOUNT_FLAGS));
+    }
+}
+
+static void check_limits(const struct limits *l)
+{
+    for (enum limit_id id = 0; id < LIMIT_COUNT; id++) {
+        uint64_t v = limits_get(l, id);
+
+        MUST(!v || (v >= limit_rows[id].min && v <= limit_rows[id].max));
+    }
+}
+
+static void check_taken(const struct keep_request *r)
+{
+    MUST(r->magic == KEEP_MAGIC && r->version == KEEP_VERSION);
+    MUST(r->verb >= KEEP_CREATE && r->verb < KEEP_VERBS);
+    if (r->verb != KEEP_LIST || *r->id)
+        check_id(r->id);
+    if (r->verb == KEEP_CREATE || r->verb == KEEP_RESTORE) {
+        check_create(r);
+        check_limits(&r->u.create.limits);
+    }
+    if (r->verb == KEEP_LIMITS)
+        check_limits(&r->u.limits);
+    if (r->verb == KEEP_SNAPSHOT)
+        check_id(r->u.snapshot);
+    if (r->verb == KEEP_SOCKET)
+        MUST(r->u.socket.port <= 65535 && r->u.socket.count && r->u.socket.count <= KEEP_SOCKETS);
+}
+
+static void check_reply(const struct keep_reply *r)
+{
+    check_string(r->id, KEEP_ID);
+    check_string(r->message, sizeof(r->message));
+    MUST(r->kind >= KEEP_REPLY && r->kind <= KEEP_ENDED && r->code < ERR_CODES);
+    MUST(r->reason < ENDED_REASONS);
+    if (r->kind == KEEP_LIMIT_MET)
+        MUST(r->u.limit.limit < LIMIT_COUNT);
+    if (r->kind == KEEP_REPLY && r->verb == KEEP_LIST)
+        MUST(r->u.list.count <= KEEP_LISTED);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    size_t whole, n;
+    struct err err = { 0 };
+    char *copy;
+    int r;
+
+    if (!size)
+        return 0;
+    whole = *data & REPLY ? sizeof(struct keep_reply) : sizeof(struct keep_request);
+    n = *data & FILL ? whole : size - 1;
+    if (size - 1 > n)
+        size = n + 1;
+    copy = calloc(1, n ? n : 1);
+    MUST(copy);
+    memcpy(copy, data + 1, size - 1);
+    r = *data & REPLY ? record_check_reply((const struct keep_reply *)(const void *)copy, n, &err)
+                      : record_check((const struct keep_request *)(const void *)copy, n, &err);
+    MUST(!memcmp(copy, data + 1, size - 1));
+    MUST(r == 0 || (r == -1 && err.code != ERR_NONE && *err.msg));
+    MUST(r || n == whole);
+    if (!r && *data & REPLY)
+        check_reply((const struct keep_reply *)(const void *)copy);
+    else if (!r)
+        check_taken((const struct keep_request *)(const void *)copy);
+    free(copy);
+    return 0;
+}
