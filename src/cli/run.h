@@ -31,7 +31,7 @@ struct run { /* one `cove run` */
     bool rootless;
     struct keep keep;
     pid_t mover; /* of cgroups_expect_move(); 0: none */
-    int first; /* the connection that came with the sandbox; -1: used */
+    int first;   /* the connection that came with the sandbox; -1: used */
     struct client client;
     struct envd envd;
     struct run_forward forwards[RUN_FORWARDS];

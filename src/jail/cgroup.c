@@ -235,7 +235,7 @@ pid_t cgroups_expect_move(void)
     pid_t pid = fd < 0 ? -1 : fork();
 
     if (!pid)
-        _exit(write(fd, "0", 1) < 0);
+        _exit(write(fd, "0", 1) < 0 ? 1 : 0);
     return MAX(pid, 0);
 }
 

@@ -306,7 +306,8 @@ static long given_limits(const struct attempt *a)
 
     if (getrlimit(RLIMIT_NOFILE, &files) || getrlimit(RLIMIT_CORE, &core))
         return -1;
-    if (files.rlim_max > (rlim_t)a->nr || core.rlim_max > 1) /* one byte: no core, and no core handler */
+    if (files.rlim_max > (rlim_t)a->nr ||
+        core.rlim_max > 1) /* one byte: no core, and no core handler */
         escaped("%lu files, %lu bytes of core", files.rlim_max, core.rlim_max);
     held("%lu files, no core", files.rlim_max);
 }
