@@ -66,7 +66,7 @@ struct zygote {
     int sock;
 };
 
-#define ZYGOTE_STAGE "/l" /* in the root of its own */
+#define ZYGOTE_STAGE "/mnt" /* in the root of its own */
 
 /* own_root: it makes one for itself, in a mount namespace of its own; else it stays in ours. The
  * program is copied, sealed and executed in the child, while the caller goes on. */

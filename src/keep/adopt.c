@@ -223,6 +223,13 @@ static void take_away(struct keeper *k, const struct record *r)
     unlinkat(k->records, r->id, 0);
 }
 
+static bool is_empty(const struct keeper *k, const char *id)
+{
+    struct stat st;
+
+    return !fstatat(k->records, id, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) && !st.st_size;
+}
+
 static void consider(struct keeper *k, const char *id)
 {
     struct record r;
@@ -230,7 +237,10 @@ static void consider(struct keeper *k, const char *id)
     int pidfd;
 
     if (read_record(k, id, &r)) {
-        log_warn("a record that is not ours is left alone", KV("record", id));
+        if (is_empty(k, id)) /* its keeper died before it wrote it, so before it made anything */
+            unlinkat(k->records, id, 0);
+        else
+            log_warn("a record that is not ours is left alone", KV("record", id));
         return;
     }
     pidfd = open_if_alive(&r);
