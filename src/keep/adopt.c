@@ -230,6 +230,14 @@ static bool is_empty(const struct keeper *k, const char *id)
     return !fstatat(k->records, id, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) && !st.st_size;
 }
 
+/* Its keeper died before the first word of it: there is nothing yet that it could describe. */
+static bool is_empty(const struct keeper *k, const char *id)
+{
+    struct stat st;
+
+    return !fstatat(k->records, id, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) && !st.st_size;
+}
+
 static void consider(struct keeper *k, const char *id)
 {
     struct record r;
