@@ -223,13 +223,6 @@ static void take_away(struct keeper *k, const struct record *r)
     unlinkat(k->records, r->id, 0);
 }
 
-static bool is_empty(const struct keeper *k, const char *id)
-{
-    struct stat st;
-
-    return !fstatat(k->records, id, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) && !st.st_size;
-}
-
 /* Its keeper died before the first word of it: there is nothing yet that it could describe. */
 static bool is_empty(const struct keeper *k, const char *id)
 {
@@ -245,7 +238,7 @@ static void consider(struct keeper *k, const char *id)
     int pidfd;
 
     if (read_record(k, id, &r)) {
-        if (is_empty(k, id)) /* its keeper died before it wrote it, so before it made anything */
+        if (is_empty(k, id))
             unlinkat(k->records, id, 0);
         else
             log_warn("a record that is not ours is left alone", KV("record", id));

@@ -1,4 +1,5 @@
-"""The keeper as a service, verb by verb: what a client asks for happens, and it hears of the rest."""
+"""The keeper as a service, verb by verb: what a client asks for happens, and it hears of the
+rest."""
 
 import os
 import pathlib
@@ -9,12 +10,27 @@ import time
 import pytest
 
 from helpers.cove import CLEAR, COVE
-from helpers.keeper import (DURABLE, EAGER, ENDED, LIMIT_MET, READ_ONLY, REQUEST_SIZE, STRICT, TIED, Keeper,
-                            Refused, create_body, full, limits_body, request)
+from helpers.keeper import (
+    DURABLE,
+    EAGER,
+    ENDED,
+    LIMIT_MET,
+    READ_ONLY,
+    REQUEST_SIZE,
+    STRICT,
+    TIED,
+    Keeper,
+    Refused,
+    create_body,
+    full,
+    limits_body,
+    request,
+)
 from helpers.proc import alive, wait_until
 from helpers.sdk import PREVIOUS
 
-pytestmark = pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")
+pytestmark = [pytest.mark.core,
+              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
 
 MIB = 1 << 20
 FORKS = """
@@ -86,7 +102,10 @@ def test_a_name_is_used_once(client):
     client.create("one")
     assert refused(client, "create", "one", create_body()) == "sandbox one exists"
     client.kill("one")
-    wait_until(lambda: client.ask("create", "one", create_body()).code == 0, "it is free when its layer is gone")
+    wait_until(
+        lambda: client.ask("create", "one", create_body()).code == 0,
+        "it is free when its layer is gone",
+    )
 
 
 def test_a_list_is_read_in_parts(client):
@@ -105,7 +124,9 @@ def test_many_requests_may_be_under_way(client):
     for n in range(8):
         client.send(request("create", f"p{n}", create_body(), serial=100 + n))
     answers = {answer.serial: answer for answer in (client.answer() for _ in range(8))}
-    assert {serial: answer.id for serial, answer in answers.items()} == {100 + n: f"p{n}" for n in range(8)}
+    assert {serial: answer.id for serial, answer in answers.items()} == {
+        100 + n: f"p{n}" for n in range(8)
+    }
     assert all(answer.code == 0 for answer in answers.values())
 
 
@@ -138,7 +159,9 @@ def test_eager_is_answered_with_a_connection(client):
 
 def test_eager_tells_of_a_failure_later(client, keeper):
     """The mount point cannot be made: /proc is no place for it."""
-    reply = client.ask("create", "one", create_body(flags=EAGER, mounts=[(str(keeper.allowed), "/proc/x")]))
+    reply = client.ask(
+        "create", "one", create_body(flags=EAGER, mounts=[(str(keeper.allowed), "/proc/x")])
+    )
     if reply.code == 0:
         os.close(reply.fds[0])
         ended = client.event(ENDED, "one")
@@ -154,7 +177,9 @@ def test_limits_change_while_it_runs(client):
     client.create("one", memory_bytes=256 * MIB, pids=100)
     state = client.call("limits", "one", limits_body(memory_bytes=128 * MIB)).state
     assert (state["memory_bytes"], state["pids"]) == (128 * MIB, 100)
-    state = client.call("limits", "one", limits_body(pids=20, disk_bytes=50 * MIB, memory_bytes=512 * MIB)).state
+    state = client.call(
+        "limits", "one", limits_body(pids=20, disk_bytes=50 * MIB, memory_bytes=512 * MIB)
+    ).state
     assert (state["memory_bytes"], state["pids"], state["disk_bytes"]) == (512 * MIB, 20, 50 * MIB)
     out = client.wire("one").start("sh", "-c", "head -c 100M /dev/zero > x; stat -c %s x").collect()
     assert b"quota" in out.stderr or b"space" in out.stderr
@@ -164,7 +189,11 @@ def test_limits_change_while_it_runs(client):
 def test_a_limit_below_the_use_is_refused_and_the_old_ones_hold(client):
     client.create("one", memory_bytes=512 * MIB)
     guest = client.wire("one")
-    hold = guest.start("python3", "-c", "b = bytearray(200 << 20); print('held', flush=True); import time; time.sleep(60)")
+    hold = guest.start(
+        "python3",
+        "-c",
+        "b = bytearray(200 << 20); print('held', flush=True); import time; time.sleep(60)",
+    )
     assert next(hold.events())[1] == b"held\n"
     before = client.stat("one")
     reply = client.ask("limits", "one", limits_body(memory_bytes=32 * MIB))
@@ -187,7 +216,11 @@ def test_a_new_lifetime_counts_from_now(client):
 def test_the_lifetime_ends_it_and_says_so(client):
     client.create("one", lifetime_ms=300)
     met = client.event(LIMIT_MET, "one")
-    assert met.limit["limit"] == "lifetime_ms" and met.limit["value"] == 300 and met.limit["use"] >= 300
+    assert (
+        met.limit["limit"] == "lifetime_ms"
+        and met.limit["value"] == 300
+        and met.limit["use"] >= 300
+    )
     assert client.event(ENDED, "one").reason == "lifetime"
 
 
@@ -265,8 +298,11 @@ def test_several_connections_to_the_guest_at_once(client):
 def test_a_port_inside_is_reached_by_a_socket_from_there(client, v6):
     client.create("one")
     family, address = ("AF_INET6", "::1") if v6 else ("AF_INET", "127.0.0.1")
-    script = (f"import socket\ns = socket.socket(socket.{family})\ns.bind(('{address}', 7000))\ns.listen()\n"
-              "print('up', flush=True)\nc, _ = s.accept()\nc.sendall(c.recv(100).upper())")
+    script = (
+        f"import socket\ns = socket.socket(socket.{family})\n"
+        f"s.bind(('{address}', 7000))\ns.listen()\n"
+        "print('up', flush=True)\nc, _ = s.accept()\nc.sendall(c.recv(100).upper())"
+    )
     stream = client.wire("one").start("python3", "-c", script)
     assert next(stream.events())[1] == b"up\n"
     s, = client.sockets("one", port=7000, v6=v6)
@@ -405,14 +441,18 @@ def test_an_allowed_directory_is_shown(client, keeper):
 
 def test_cove_run_uses_a_keeper_that_runs(client, keeper, cove):
     words = [COVE, "run", "--data-dir", cove.data, "--run-dir", keeper.run_dir]
-    process = subprocess.Popen([*words, "sh", "-c", "echo up; sleep 60"], stdout=subprocess.PIPE, env=CLEAR)
+    process = subprocess.Popen(
+        [*words, "sh", "-c", "echo up; sleep 60"], stdout=subprocess.PIPE, env=CLEAR
+    )
     assert process.stdout.readline() == b"up\n"
     assert len(client.list()) == 1, client.list()
     process.kill()
     process.wait()
     process.stdout.close()
     wait_until(lambda: client.list() == [], "it went with its client")
-    done = subprocess.run([*words, "-v", "/etc:/x", "true"], capture_output=True, text=True, env=CLEAR)
+    done = subprocess.run(
+        [*words, "-v", "/etc:/x", "true"], capture_output=True, text=True, env=CLEAR
+    )
     assert done.returncode == 125 and "--allow-mount" in done.stderr
 
 

@@ -10,12 +10,23 @@ import time
 import pytest
 
 from helpers.cove import CLEAR, COVE
-from helpers.keeper import ENDED, OPEN, TIED, Names, Refused, create_body, full, limits_body, request
+from helpers.keeper import (
+    ENDED,
+    OPEN,
+    TIED,
+    Names,
+    Refused,
+    create_body,
+    full,
+    limits_body,
+    request,
+)
 from helpers.machine import collect_orphans, left_over, traces
 from helpers.proc import alive, wait_until
 from helpers.sdk import PREVIOUS
 
-pytestmark = pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")
+pytestmark = [pytest.mark.core,
+              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
 
 MIB = 1 << 20
 
@@ -157,8 +168,22 @@ def test_a_tied_one_does_not_outlive_its_client_and_keeper(start_keeper):
 
 def test_cove_run_says_when_its_keeper_has_gone(start_keeper, cove):
     keeper = start_keeper()
-    process = subprocess.Popen([COVE, "run", "--data-dir", cove.data, "--run-dir", keeper.run_dir, "sh", "-c",
-                                "echo up; sleep 60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=CLEAR)
+    process = subprocess.Popen(
+        [
+            COVE,
+            "run",
+            "--data-dir",
+            cove.data,
+            "--run-dir",
+            keeper.run_dir,
+            "sh",
+            "-c",
+            "echo up; sleep 60",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=CLEAR,
+    )
     assert process.stdout.readline() == b"up\n"
     keeper.kill()
     out, err = process.communicate(timeout=10)
@@ -253,7 +278,9 @@ def test_helpers_of_the_keeper_may_die(start_keeper):
     keeper = start_keeper()
 
     def helpers(name):
-        found = subprocess.run(["pgrep", "-P", str(keeper.process.pid), "-x", name], capture_output=True, text=True)
+        found = subprocess.run(
+            ["pgrep", "-P", str(keeper.process.pid), "-x", name], capture_output=True, text=True
+        )
         return [int(pid) for pid in found.stdout.split()]
 
     with keeper.client() as client:
@@ -265,6 +292,7 @@ def test_helpers_of_the_keeper_may_die(start_keeper):
                 os.kill(pid, signal.SIGKILL)
             if (answer := client.ask("create", name, create_body())).code:
                 assert answer.message == "the zygote has died"  # it was asked in its last moment
+                name += "-again"
                 client.create(name)
             assert client.wire(name).run("echo", "on") == "on\n"
             client.kill(name)

@@ -11,8 +11,18 @@ import sys
 import pytest
 
 from helpers.cove import CLEAR, COVE
-from helpers.keeper import (CREATE, HEAD, MAGIC, MOUNT, REQUEST_SIZE, SOCKET, Keeper, create_body, limits_body,
-                            request)
+from helpers.keeper import (
+    CREATE,
+    HEAD,
+    MAGIC,
+    MOUNT,
+    REQUEST_SIZE,
+    SOCKET,
+    Keeper,
+    create_body,
+    limits_body,
+    request,
+)
 from helpers.proc import wait_until
 from helpers.sdk import PREVIOUS
 
@@ -83,11 +93,27 @@ def test_a_verb_that_is_none(refused, verb):
     assert refused(request(verb, "one")) == f"no verb {verb}"
 
 
-BAD_IDS = [b"", b"a/b", b"../x", b"..", b".", b"A", b"a b", b"-a", b"a\n", b"\xc3\xa4", b"a" * 37, b"a" * 40, b"a_b"]
+BAD_IDS = [
+    b"",
+    b"a/b",
+    b"../x",
+    b"..",
+    b".",
+    b"A",
+    b"a b",
+    b"-a",
+    b"a\n",
+    b"\xc3\xa4",
+    b"a" * 37,
+    b"a" * 40,
+    b"a_b",
+]
 
 
 @pytest.mark.parametrize("id", BAD_IDS)
-@pytest.mark.parametrize("verb", ["create", "stat", "kill", "socket", "snapshot", "restore", "adopt"])
+@pytest.mark.parametrize(
+    "verb", ["create", "stat", "kill", "socket", "snapshot", "restore", "adopt"]
+)
 def test_an_id_that_is_none(refused, verb, id):
     assert refused(request(verb, id, create_body())) == (
         "field 'id' must be 1 to 36 characters of a-z, 0-9 and -")
@@ -101,51 +127,92 @@ def test_a_snapshot_id_that_is_none(refused, id):
 
 
 def test_a_template_that_is_none(refused, keeper):
-    assert refused(request("create", "one", create_body(template=""))) == "field 'template' must be 1 to 127 bytes"
+    assert (
+        refused(request("create", "one", create_body(template="")))
+        == "field 'template' must be 1 to 127 bytes"
+    )
     assert refused(request("create", "one", create_body(template=b"x" * 128))) == (
         "field 'template' must be 1 to 127 bytes")
-    assert "there is no template 'none'" in refused(request("create", "one", create_body(template="none")))
+    assert "there is no template 'none'" in refused(
+        request("create", "one", create_body(template="none"))
+    )
     assert "template" in refused(request("create", "one", create_body(template="../../etc")))
     assert "--allow-mount" in refused(request("create", "one", create_body(template="/etc")))
 
 
 @pytest.mark.parametrize("network", [2, 0xFFFFFFFF])
 def test_a_network_that_is_none(refused, network):
-    assert refused(request("create", "one", create_body(network=network))) == f"field 'network': no mode {network}"
+    assert (
+        refused(request("create", "one", create_body(network=network)))
+        == f"field 'network': no mode {network}"
+    )
 
 
 def test_flags_that_are_none(refused):
-    assert refused(request("create", "one", create_body(flags=1 << 20))) == "field 'flags': unknown bits 0x100000"
+    assert (
+        refused(request("create", "one", create_body(flags=1 << 20)))
+        == "field 'flags': unknown bits 0x100000"
+    )
 
 
-@pytest.mark.parametrize("name, value", [
-    ("memory", {"memory_bytes": 1}), ("memory", {"memory_bytes": 1 << 63}), ("cpus", {"cpu_milli": 1}),
-    ("pids", {"pids": 1}), ("pids", {"pids": 1 << 40}), ("io-weight", {"io_weight": 10001}),
-    ("files", {"open_files": 3}), ("disk", {"disk_bytes": 4096}), ("log", {"log_bytes": 1}),
-    ("timeout", {"lifetime_ms": 1 << 62}),
-])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("memory", {"memory_bytes": 1}),
+        ("memory", {"memory_bytes": 1 << 63}),
+        ("cpus", {"cpu_milli": 1}),
+        ("pids", {"pids": 1}),
+        ("pids", {"pids": 1 << 40}),
+        ("io-weight", {"io_weight": 10001}),
+        ("files", {"open_files": 3}),
+        ("disk", {"disk_bytes": 4096}),
+        ("log", {"log_bytes": 1}),
+        ("timeout", {"lifetime_ms": 1 << 62}),
+    ],
+)
 def test_limits_out_of_bounds(refused, name, value):
-    for body in request("create", "one", create_body(**value)), request("limits", "one", limits_body(**value)):
+    for body in request("create", "one", create_body(**value)), request(
+        "limits", "one", limits_body(**value)
+    ):
         said = refused(body)
         assert said.startswith(f"limit '{name}' is ") and "it must be between" in said
 
 
 def test_mounts_that_are_too_many(refused):
     for count in 9, 1000, 0xFFFFFFFF:
-        assert refused(request("create", "one", create_body(nmounts=count))) == f"{count} mounts; at most 8"
+        assert (
+            refused(request("create", "one", create_body(nmounts=count)))
+            == f"{count} mounts; at most 8"
+        )
 
 
-@pytest.mark.parametrize("host, guest", [
-    ("", "/x"), ("relative", "/x"), ("/a/../b", "/x"), ("/a/./b", "/x"), ("/a//b", "/x"), ("/a", ""), ("/a", "x"),
-    ("/a", "/"), ("/a", "/x/.."), (b"/" * 256, "/x"), (b"/" + b"a" * 255, "/x"), ("/a", b"/" + b"b" * 255),
-])
+@pytest.mark.parametrize(
+    "host, guest",
+    [
+        ("", "/x"),
+        ("relative", "/x"),
+        ("/a/../b", "/x"),
+        ("/a/./b", "/x"),
+        ("/a//b", "/x"),
+        ("/a", ""),
+        ("/a", "x"),
+        ("/a", "/"),
+        ("/a", "/x/.."),
+        (b"/" * 256, "/x"),
+        (b"/" + b"a" * 255, "/x"),
+        ("/a", b"/" + b"b" * 255),
+    ],
+)
 def test_a_mount_whose_path_is_none(refused, host, guest):
     said = refused(request("create", "one", create_body(mounts=[("/ok", "/ok"), (host, guest)])))
     assert said == "mount 1: paths must be absolute, plain and below 256 bytes"
 
 
 def test_a_mount_with_unknown_flags(refused):
-    assert refused(request("create", "one", create_body(mounts=[("/a", "/b", 6)]))) == "mount 0: unknown flags 0x6"
+    assert (
+        refused(request("create", "one", create_body(mounts=[("/a", "/b", 6)])))
+        == "mount 0: unknown flags 0x6"
+    )
 
 
 @pytest.mark.parametrize("path", ["/etc", "/", "/root/.ssh", "{allowed}x", "{above}"])
@@ -157,7 +224,9 @@ def test_a_mount_that_nobody_allowed(refused, keeper, path):
 
 @pytest.mark.parametrize("name", ["out", "out/ssl", "up", "up/etc"])
 def test_a_link_that_leads_out_of_what_is_allowed(refused, keeper, name):
-    said = refused(request("create", "one", create_body(mounts=[(f"{keeper.allowed}/{name}", "/mnt")])))
+    said = refused(
+        request("create", "one", create_body(mounts=[(f"{keeper.allowed}/{name}", "/mnt")]))
+    )
     assert "leads out of" in said or "No such file" in said, said
 
 
@@ -186,7 +255,9 @@ def test_garbage_of_the_right_size(keeper):
     with keeper.client() as client:
         for seed in range(300):
             rng = __import__("random").Random(seed)
-            data = bytearray(request(rng.randrange(13), rng.choice(["x1", "x2", ""]), create_body()))
+            data = bytearray(
+                request(rng.randrange(13), rng.choice(["x1", "x2", ""]), create_body())
+            )
             for _ in range(rng.randrange(1, 20)):
                 data[rng.randrange(len(data))] = rng.randrange(256)
             client.send(bytes(data))
@@ -203,12 +274,24 @@ def test_layouts_agree():
 
 # --- who may ask -----------------------------------------------------------------------------
 
-ASK = "import sys; sys.path.insert(0, sys.argv[2]); from helpers.keeper import Client; print(Client(sys.argv[1]).list())"
+ASK = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from helpers.keeper import Client
+print(Client(sys.argv[1]).list())
+"""
 
 
 def ask_as(uid, run_dir):
-    return subprocess.run([sys.executable, "-c", ASK, run_dir, os.path.dirname(__file__)], capture_output=True,
-                          text=True, user=uid, group=uid, extra_groups=[], env=os.environ)
+    return subprocess.run(
+        [sys.executable, "-c", ASK, run_dir, os.path.dirname(__file__)],
+        capture_output=True,
+        text=True,
+        user=uid,
+        group=uid,
+        extra_groups=[],
+        env=os.environ,
+    )
 
 
 def test_a_stranger_is_turned_away(keeper):
@@ -228,8 +311,13 @@ def test_the_user_it_serves_is_not(start_keeper):
 
 
 def test_a_second_keeper_in_the_same_directory_is_refused(keeper, cove):
-    done = subprocess.run([COVE, "keep", "--data-dir", cove.data, "--run-dir", keeper.run_dir], capture_output=True,
-                          text=True, env=CLEAR, timeout=20)
+    done = subprocess.run(
+        [COVE, "keep", "--data-dir", cove.data, "--run-dir", keeper.run_dir],
+        capture_output=True,
+        text=True,
+        env=CLEAR,
+        timeout=20,
+    )
     assert done.returncode == 1
     assert done.stderr.strip().endswith(f"another keeper runs in {keeper.run_dir}")
     with keeper.client() as client:
@@ -237,11 +325,16 @@ def test_a_second_keeper_in_the_same_directory_is_refused(keeper, cove):
 
 
 def test_wrong_options_are_one_line(cove, folder):
-    for words, said in [(["--client", "nobody-here"], "--client: no user 'nobody-here'"),
-                        (["--log-level", "loud"], "--log-level"), (["--set", "keep.none=1"], "keep.none")]:
+    for words, said in [
+        (["--client", "nobody-here"], "--client: no user 'nobody-here'"),
+        (["--log-level", "loud"], "--log-level"),
+        (["--set", "keep.none=1"], "keep.none"),
+    ]:
         done = subprocess.run([COVE, "keep", "--data-dir", cove.data, "--run-dir", folder, *words],
                               capture_output=True, text=True, env=CLEAR, timeout=20)
-        assert done.returncode in (1, 2) and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert (
+            done.returncode in (1, 2) and said in done.stderr and done.stderr.count("\n") == 1
+        ), done.stderr
 
 
 def test_the_bound_on_sandboxes_holds(start_keeper):

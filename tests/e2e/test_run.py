@@ -15,7 +15,8 @@ from helpers.cove import CLEAR, FAILED
 from helpers.proc import wait_until
 from helpers.sdk import PREVIOUS
 
-pytestmark = pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")
+pytestmark = [pytest.mark.core,
+              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
 
 
 # --- how it ends -----------------------------------------------------------------------------
@@ -28,43 +29,56 @@ def test_the_exit_code_is_the_commands_own(cove, code):
 
 def test_every_exit_code_comes_through(cove):
     """All of them out of one sandbox: each is what a child of ours there would be."""
-    said = cove.said("for i in $(seq 0 255); do c=0; bash -c \"exit $i\" || c=$?; test $c = $i && echo $c; done")
+    said = cove.said(
+        'for i in $(seq 0 255); do c=0; bash -c "exit $i" || c=$?; test $c = $i && echo $c; done'
+    )
     assert said.split() == [str(code) for code in range(256)]
 
 
-@pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "ABRT", "KILL", "SEGV", "PIPE", "TERM", "USR1"])
+@pytest.mark.parametrize(
+    "name", ["HUP", "INT", "QUIT", "ABRT", "KILL", "SEGV", "PIPE", "TERM", "USR1"]
+)
 def test_a_signal_is_128_and_its_number(cove, name):
     done = cove.run("sh", "-c", f"kill -{name} $$", status=128 + getattr(signal, "SIG" + name))
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
-@pytest.mark.parametrize("words, said", [
-    (["--template", "nothing", "true"], "template: there is no template 'nothing' (cove template list shows all)"),
-    (["--template", "/no/such/place", "true"], "/no/such/place"),
-    (["--memory", "1k", "true"], "memory"),
-    (["--memory", "much", "true"], "--memory: 'much'"),
-    (["--pids", "0", "true"], "--pids: 0 is no limit"),
-    (["--timeout", "0", "true"], "--timeout: 0 is no limit"),
-    (["--timeout", "18446744073709552", "true"], "limit 'timeout'"),
-    (["--cpus", "-1", "true"], "--cpus: '-1'"),
-    (["--network", "some", "true"], "--network: 'some' is not one of none, open"),
-    (["--no-such-option", "true"], "there is no option --no-such-option"),
-    (["--mount", "/tmp", "true"], "--mount: '/tmp' is not HOST:GUEST"),
-    (["--mount", "/tmp:/mnt:rx", "true"], "--mount: 'rx' is neither ro, rw nor root"),
-    (["--mount", "/no/such/dir:/mnt", "true"], "--mount /no/such/dir: No such file or directory"),
-    (["--mount", "/tmp:relative", "true"], "mount 0: paths must be absolute"),
-    (["--mount", "/tmp:/", "true"], "mount 0: paths"),
-    (["--mount", "/tmp:/a/../b", "true"], "mount 0: paths"),
-    (["--forward", "80", "true"], "--forward: '80' is not HOST-PORT:PORT"),
-    (["--forward", "80:0", "true"], "--forward: '80:0'"),
-    (["--forward", "70000:80", "true"], "--forward: '70000:80'"),
-    (["--user", "nobody-here", "true"], "there is no user 'nobody-here'"),
-    (["--workdir", "/nowhere", "true"], "cwd '/nowhere' does not exist"),
-    (["no-such-program"], "cannot execute no-such-program: No such file or directory"),
-    (["/etc/passwd"], "cannot execute /etc/passwd: Permission denied"),
-    (["/tmp"], "cannot execute /tmp: "),
-    ([], "COMMAND is missing"),
-])
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (
+            ["--template", "nothing", "true"],
+            "template: there is no template 'nothing' (cove template list shows all)",
+        ),
+        (["--template", "/no/such/place", "true"], "/no/such/place"),
+        (["--memory", "1k", "true"], "memory"),
+        (["--memory", "much", "true"], "--memory: 'much'"),
+        (["--pids", "0", "true"], "--pids: 0 is no limit"),
+        (["--timeout", "0", "true"], "--timeout: 0 is no limit"),
+        (["--timeout", "18446744073709552", "true"], "limit 'timeout'"),
+        (["--cpus", "-1", "true"], "--cpus: '-1'"),
+        (["--network", "some", "true"], "--network: 'some' is not one of none, open"),
+        (["--no-such-option", "true"], "there is no option --no-such-option"),
+        (["--mount", "/tmp", "true"], "--mount: '/tmp' is not HOST:GUEST"),
+        (["--mount", "/tmp:/mnt:rx", "true"], "--mount: 'rx' is neither ro, rw nor root"),
+        (
+            ["--mount", "/no/such/dir:/mnt", "true"],
+            "--mount /no/such/dir: No such file or directory",
+        ),
+        (["--mount", "/tmp:relative", "true"], "mount 0: paths must be absolute"),
+        (["--mount", "/tmp:/", "true"], "mount 0: paths"),
+        (["--mount", "/tmp:/a/../b", "true"], "mount 0: paths"),
+        (["--forward", "80", "true"], "--forward: '80' is not HOST-PORT:PORT"),
+        (["--forward", "80:0", "true"], "--forward: '80:0'"),
+        (["--forward", "70000:80", "true"], "--forward: '70000:80'"),
+        (["--user", "nobody-here", "true"], "there is no user 'nobody-here'"),
+        (["--workdir", "/nowhere", "true"], "cwd '/nowhere' does not exist"),
+        (["no-such-program"], "cannot execute no-such-program: No such file or directory"),
+        (["/etc/passwd"], "cannot execute /etc/passwd: Permission denied"),
+        (["/tmp"], "cannot execute /tmp: "),
+        ([], "COMMAND is missing"),
+    ],
+)
 def test_a_failure_of_ours_is_125_and_one_line(cove, words, said):
     assert said in cove.failed(*words)
 
@@ -93,13 +107,17 @@ def test_ten_megabytes_of_anything_pass_unchanged(cove):
 
 
 def test_both_outputs_are_kept_apart(cove):
-    done = cove.run("sh", "-c", "head -c 300000 /dev/zero; head -c 200000 /dev/zero | tr '\\0' x >&2")
+    done = cove.run(
+        "sh", "-c", "head -c 300000 /dev/zero; head -c 200000 /dev/zero | tr '\\0' x >&2"
+    )
     assert done.stdout == bytes(300000)
     assert done.stderr == b"x" * 200000
 
 
 def test_files_are_streams_too(cove, folder):
-    with open(os.path.join(folder, "in"), "w+b") as source, open(os.path.join(folder, "out"), "w+b") as sink:
+    with open(os.path.join(folder, "in"), "w+b") as source, open(
+        os.path.join(folder, "out"), "w+b"
+    ) as sink:
         source.write(b"data\0" * 100000)
         source.seek(0)
         subprocess.run(cove.words("cat"), stdin=source, stdout=sink, check=True, env=CLEAR)
@@ -148,8 +166,11 @@ def feed(stream):
 
 def test_closed_standard_streams_do_no_harm(cove):
     for closed in "<&-", "<&- 2>&-":
-        done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *cove.words("echo", "here")],
-                              stdout=subprocess.PIPE, env=CLEAR)
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}', "sh", *cove.words("echo", "here")],
+            stdout=subprocess.PIPE,
+            env=CLEAR,
+        )
         assert (done.returncode, done.stdout) == (0, b"here\n")
 
 
@@ -218,8 +239,14 @@ def test_a_signal_before_the_command_runs_is_not_lost(cove):
 
 def test_the_environment_is_the_sandboxes_own(cove):
     env = CLEAR | {"SECRET": "not this", "GIVEN": "this", "LD_PRELOAD": ""}
-    done = subprocess.run(cove.words("-e", "A=1", "-e", "B=x=y z", "-e", "GIVEN", "-e", "EMPTY=", "-e", "UNSET",
-                                     "env", "-0"), capture_output=True, env=env, check=True)
+    done = subprocess.run(
+        cove.words(
+            "-e", "A=1", "-e", "B=x=y z", "-e", "GIVEN", "-e", "EMPTY=", "-e", "UNSET", "env", "-0"
+        ),
+        capture_output=True,
+        env=env,
+        check=True,
+    )
     inside = dict(item.split("=", 1) for item in done.stdout.decode().split("\0")[:-1])
     assert inside["A"] == "1" and inside["B"] == "x=y z" and inside["GIVEN"] == "this"
     assert inside["EMPTY"] == "" and inside["HOME"] == "/home/user" and inside["USER"] == "user"
@@ -228,7 +255,10 @@ def test_the_environment_is_the_sandboxes_own(cove):
 
 def test_workdir_and_user_are_as_asked(cove):
     assert cove.text("-w", "/usr/share", "pwd") == "/usr/share\n"
-    assert cove.text("-u", "root", "-w", "/tmp", "sh", "-c", "id -un; pwd; echo $HOME") == "root\n/tmp\n/root\n"
+    assert (
+        cove.text("-u", "root", "-w", "/tmp", "sh", "-c", "id -un; pwd; echo $HOME")
+        == "root\n/tmp\n/root\n"
+    )
 
 
 def test_arguments_arrive_as_they_are(cove):
@@ -243,7 +273,9 @@ def test_options_end_at_the_command_or_at_two_dashes(cove):
 
 
 def test_each_sandbox_has_a_name_and_an_identity_of_its_own(cove):
-    one, two = (cove.said("hostname; cat /etc/machine-id; grep -c $(hostname) /etc/hosts") for _ in range(2))
+    one, two = (
+        cove.said("hostname; cat /etc/machine-id; grep -c $(hostname) /etc/hosts") for _ in range(2)
+    )
     assert one != two
     name, machine, hosts = one.split("\n")
     assert len(machine) == 32 and hosts == "1" and name.startswith("r")
@@ -256,8 +288,15 @@ def test_two_sandboxes_see_nothing_of_each_other(cove):
 
 
 def test_many_at_once(cove):
-    processes = [subprocess.Popen(cove.words("sh", "-c", f"sleep 0.3; echo {i}"), stdout=subprocess.PIPE,
-                                  stdin=subprocess.DEVNULL, env=CLEAR) for i in range(12)]
+    processes = [
+        subprocess.Popen(
+            cove.words("sh", "-c", f"sleep 0.3; echo {i}"),
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            env=CLEAR,
+        )
+        for i in range(12)
+    ]
     for i, process in enumerate(processes):
         assert process.communicate(timeout=40)[0] == b"%d\n" % i
         assert process.returncode == 0
@@ -277,7 +316,12 @@ def test_json_tells_all_of_it(cove):
 
 
 def test_json_stays_json_whatever_is_printed(cove):
-    done = cove.run("--json", "sh", "-c", r"printf '\0\377\200\"\\\n\033[1m\303\244'; head -c 20000000 /dev/zero | tr '\\0' x >&2")
+    done = cove.run(
+        "--json",
+        "sh",
+        "-c",
+        r"printf '\0\377\200\"\\\n\033[1m\303\244'; head -c 20000000 /dev/zero | tr '\\0' x >&2",
+    )
     told = json.loads(done.stdout)
     assert told["stdout"].startswith("\0") and told["stdout"].endswith('"\\\n\033[1mä')
     assert told["truncated"] is True
@@ -289,4 +333,6 @@ def test_nothing_runs_on_when_cove_run_has_returned(cove):
     cgroups = subprocess.run(["find", "/sys/fs/cgroup", "-name", "run-" + told["id"]],
                              capture_output=True, text=True).stdout
     assert cgroups == ""
-    assert wait_until(lambda: not list((cove.data / "volume").glob(f"*{told['id']}*")), "no layer", 1)
+    assert wait_until(
+        lambda: not list((cove.data / "volume").glob(f"*{told['id']}*")), "no layer", 1
+    )

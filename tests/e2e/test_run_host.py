@@ -31,7 +31,9 @@ with zipfile.ZipFile("hello_cove-1.0-py3-none-any.whl", "w") as z:
 
 
 def needs(*programs):
-    missing = [name for name in programs if not shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")]
+    missing = [
+        name for name in programs if not shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
+    ]
     return pytest.mark.skipif(bool(missing), reason=f"this machine has no {' '.join(missing)}")
 
 
@@ -49,8 +51,9 @@ def said(cove, who):
 def test_a_login_shell_is_at_home(said, who):
     home = "/root" if who == "root" else "/home/user"
     ids = {"user": "1000 1000", "root": "0 0"}[who]
-    assert said("echo $(id -u) $(id -g); id -un; echo $HOME; pwd; echo $0; echo $SHELL").split("\n") == [
-        ids, who, home, home, "bash", "/bin/bash"]
+    assert said("echo $(id -u) $(id -g); id -un; echo $HOME; pwd; echo $0; echo $SHELL").split(
+        "\n"
+    ) == [ids, who, home, home, "bash", "/bin/bash"]
 
 
 def test_coreutils_do_what_they_do(said):
@@ -75,8 +78,9 @@ def test_ps_shows_the_sandbox_and_nothing_else(said, who):
 
 @needs("python3")
 def test_python_with_its_batteries(said):
-    assert said("""cat > work.py <<'EOF'
-import asyncio, ctypes, json, multiprocessing, os, socket, sqlite3, ssl, subprocess, sys, tempfile, threading
+    assert (
+        said("""cat > work.py <<'EOF'
+import asyncio, multiprocessing, os, sqlite3, ssl, subprocess, sys, threading
 
 def square(n):
     return n * n
@@ -88,7 +92,8 @@ if __name__ == "__main__":
         shared = manager.list([1]); shared.append(2); print(list(shared))
     value = multiprocessing.Value("i", 7); print(value.value)
     db = sqlite3.connect("work.db"); db.execute("pragma journal_mode=wal")
-    db.execute("create table t (n)"); db.executemany("insert into t values (?)", [(n,) for n in range(10)])
+    db.execute("create table t (n)")
+    db.executemany("insert into t values (?)", [(n,) for n in range(10)])
     db.commit(); print(db.execute("select sum(n) from t").fetchone()[0]); db.close()
     print(len(ssl.create_default_context().get_ca_certs()) > 10)
     print(subprocess.run(["echo", "child"], capture_output=True, text=True).stdout.strip())
@@ -98,8 +103,9 @@ if __name__ == "__main__":
     t = threading.Thread(target=lambda: print("thread")); t.start(); t.join()
     print(os.cpu_count() >= 1, len(os.urandom(8)), sys.stdout.encoding)
 EOF
-/usr/bin/python3 work.py""").split("\n") == [
-        "328350", "[1, 2]", "7", "45", "True", "child", "[1, 2]", "thread", "True 8 utf-8"]
+/usr/bin/python3 work.py""").split("\n")
+        == ["328350", "[1, 2]", "7", "45", "True", "child", "[1, 2]", "thread", "True 8 utf-8"]
+    )
 
 
 @pytest.mark.slow
@@ -109,10 +115,12 @@ def test_a_virtual_environment_takes_a_wheel_built_on_the_spot(cove, said):
         pytest.skip("this machine's Python has no ensurepip")
     script = f"/usr/bin/python3 -m venv env\n/usr/bin/python3 - <<'EOF'\n{WHEEL}\nEOF\n"
     assert said(script + """
-        env/bin/pip install -q --no-index --disable-pip-version-check ./hello_cove-1.0-py3-none-any.whl >&2
+        export PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+        env/bin/pip install -q ./hello_cove-1.0-py3-none-any.whl >&2
         env/bin/python -c 'import hello_cove; print(hello_cove.greet())'
         env/bin/pip list 2> /dev/null | grep -o hello.cove; test -x env/bin/hello-cove
-        env/bin/pip uninstall -q -y hello-cove >&2; ! env/bin/python -c 'import hello_cove' 2> /dev/null
+        env/bin/pip uninstall -q -y hello-cove >&2
+        ! env/bin/python -c 'import hello_cove' 2> /dev/null
     """).split("\n")[0] == "greetings"
 
 
@@ -133,7 +141,8 @@ EOF
 int main() { std::vector<int> v{1, 2, 3}; int n = 0; for (int i : v) n += i; std::cout << n << "\n";
              try { throw 7; } catch (int e) { std::cout << e << "\n"; } }
 EOF
-        printf 'all: a b\na: a.c\n\t$(CC) -O2 -o $@ $< -lm -lpthread\nb: b.cc\n\t$(CXX) -O1 -o $@ $<\n' > Makefile
+        printf 'all: a b\na: a.c\n\t$(CC) -O2 -o $@ $< -lm -lpthread\n' > Makefile
+        printf 'b: b.cc\n\t$(CXX) -O1 -o $@ $<\n' >> Makefile
         make -s -j2 && ./a && ./b && make -q
     """).split("\n") == ["1.414", "6", "7"]
 
@@ -152,8 +161,8 @@ def test_git_commits_clones_and_branches(said):
 
 @needs("perl")
 def test_perl(said):
-    assert said("""perl -MJSON::PP -MPOSIX -e 'print JSON::PP->new->canonical->encode({a=>[1,2]}), " ", floor(2.5)'
-        """) == '{"a":[1,2]} 2'
+    program = 'print JSON::PP->new->canonical->encode({a=>[1,2]}), " ", floor(2.5)'
+    assert said(f"perl -MJSON::PP -MPOSIX -e '{program}'") == '{"a":[1,2]} 2'
 
 
 @needs("node")
@@ -162,7 +171,8 @@ def test_node(said):
 const { Worker, isMainThread, parentPort } = require('worker_threads');
 if (!isMainThread) { parentPort.postMessage(6 * 7); return; }
 new Worker(__filename).on('message', n => {
-  const s = require('http').createServer((q, r) => r.end('served')).listen(0, '127.0.0.1', async () => {
+  const s = require('http').createServer((q, r) => r.end('served'));
+  s.listen(0, '127.0.0.1', async () => {
     const t = await (await fetch(`http://127.0.0.1:${s.address().port}/`)).text();
     console.log(n, t, require('crypto').createHash('sha256').update('x').digest('hex').slice(0, 8));
     s.close();
@@ -176,8 +186,11 @@ node work.js""") == "42 served 2d711642"
 def test_tmux_keeps_a_terminal(said):
     assert said("""
         export TERM=xterm
-        tmux new-session -d -x 100 -y 30 'bash --norc' && tmux send-keys 'echo $((6*7)) $(tty)' Enter
-        for i in $(seq 100); do tmux capture-pane -p | grep '^42 /dev/pts/' && break; sleep 0.05; done
+        tmux new-session -d -x 100 -y 30 'bash --norc'
+        tmux send-keys 'echo $((6*7)) $(tty)' Enter
+        for i in $(seq 100); do
+            tmux capture-pane -p | grep '^42 /dev/pts/' && break; sleep 0.05
+        done
         tmux kill-server
     """).startswith("42 /dev/pts/")
 
@@ -186,7 +199,10 @@ def test_tmux_keeps_a_terminal(said):
 def test_certificates_are_there_and_are_checked(said):
     lines = said("""
         cd /etc/ssl/certs
-        ok=0; for f in $(ls *.pem | head -n 20); do openssl verify -CApath . $f > /dev/null && ok=$((ok+1)); done
+        ok=0
+        for f in $(ls *.pem | head -n 20); do
+            openssl verify -CApath . $f > /dev/null && ok=$((ok+1))
+        done
         echo $ok; cd; test -s /etc/ssl/certs/ca-certificates.crt
         openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 \
             -subj /CN=localhost -addext subjectAltName=DNS:localhost 2> /dev/null
@@ -197,7 +213,9 @@ c = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER); c.load_cert_chain("cert.pem", "key.
 s.socket = c.wrap_socket(s.socket, server_side=True); s.serve_forever()
 EOF
         echo found > page; /usr/bin/python3 server.py 2> /dev/null &
-        for i in $(seq 100); do curl -s --cacert cert.pem https://localhost:4443/page && break; sleep 0.05; done
+        for i in $(seq 100); do
+            curl -s --cacert cert.pem https://localhost:4443/page && break; sleep 0.05
+        done
         curl -s https://localhost:4443/page || echo status $?
     """).split("\n")
     assert int(lines[0]) >= 15
@@ -207,7 +225,8 @@ EOF
 def test_locales_and_time_zones(said):
     assert said("""
         export LC_ALL=C.UTF-8; locale charmap; printf 'ä\\n' | wc -m
-        TZ=UTC date -d @0 +%H:%M; TZ=Asia/Tokyo date -d @0 +%H:%M; TZ=America/New_York date -d @0 +%Z
+        TZ=UTC date -d @0 +%H:%M; TZ=Asia/Tokyo date -d @0 +%H:%M
+        TZ=America/New_York date -d @0 +%Z
         python3 -c "import zoneinfo, datetime as d
 print(d.datetime(2024, 7, 1, tzinfo=zoneinfo.ZoneInfo('Europe/Berlin')).utcoffset())"
     """).split("\n") == ["UTF-8", "2", "00:00", "09:00", "EST", "2:00:00"]
@@ -215,8 +234,9 @@ print(d.datetime(2024, 7, 1, tzinfo=zoneinfo.ZoneInfo('Europe/Berlin')).utcoffse
 
 @needs("sudo")
 def test_sudo_makes_the_user_root_without_a_password(cove):
-    assert cove.said("sudo -n id -u; sudo -n touch /root/x; sudo -n ls /root; sudo -n -u user id -un") == (
-        "0\nx\nuser")
+    assert cove.said(
+        "sudo -n id -u; sudo -n touch /root/x; sudo -n ls /root; sudo -n -u user id -un"
+    ) == ("0\nx\nuser")
 
 
 @needs("su", "useradd")
@@ -229,14 +249,19 @@ def test_root_adds_users_and_becomes_them(cove):
 
 
 def test_root_changes_usr_and_the_machine_does_not_notice(cove):
-    said = cove.said("""
+    said = cove.said(
+        """
         echo '#!/bin/sh' > /usr/bin/new-thing; echo echo new >> /usr/bin/new-thing
         chmod 755 /usr/bin/new-thing; new-thing; sed -i s/./#/ /usr/bin/new-thing
         mv /usr/bin/true /usr/bin/was-true; cp /usr/bin/false /usr/bin/true
         /usr/bin/true || echo replaced; rm /usr/bin/env; ls /usr/bin/env 2>&1 | grep -c 'No such'
-        mkdir -p /usr/local/deep/er && echo kept > /usr/local/deep/er/file && cat /usr/local/deep/er/file
+        mkdir -p /usr/local/deep/er && echo kept > /usr/local/deep/er/file
+        cat /usr/local/deep/er/file
         mv /usr/share/zoneinfo /usr/share/elsewhere && ls /usr/share/elsewhere/UTC
-    """, "--user", "root")
+    """,
+        "--user",
+        "root",
+    )
     assert said.split("\n") == ["new", "replaced", "1", "kept", "/usr/share/elsewhere/UTC"]
     assert not shutil.which("new-thing") and shutil.which("env") and shutil.which("true")
 
@@ -259,14 +284,24 @@ def test_the_package_database_is_in_order(said):
 
 @needs("apt-get", "dpkg-deb")
 def test_a_local_package_can_be_installed_and_removed(cove):
-    assert cove.said("""
+    assert (
+        cove.said(
+            """
         mkdir -p p/DEBIAN p/usr/share/tiny && echo hello > p/usr/share/tiny/file
-        printf 'Package: tiny\\nVersion: 1\\nArchitecture: all\\nMaintainer: x <x@example.org>\\nDescription: x\\n' \
-            > p/DEBIAN/control
-        dpkg-deb -b p tiny.deb > /dev/null && apt-get install -qq -y ./tiny.deb > log 2>&1 || cat log
+        printf '%s\\n' 'Package: tiny' 'Version: 1' 'Architecture: all' \
+            'Maintainer: x <x@example.org>' 'Description: x' > p/DEBIAN/control
+        dpkg-deb -b p tiny.deb > /dev/null
+        apt-get install -qq -y ./tiny.deb > log 2>&1 || cat log
         cat /usr/share/tiny/file && dpkg -s tiny | grep Status
         apt-get remove -qq -y tiny > log 2>&1 || cat log; test ! -e /usr/share/tiny && dpkg --audit
-    """, "--user", "root", "--workdir", "/tmp").split("\n") == ["hello", "Status: install ok installed"]
+    """,
+            "--user",
+            "root",
+            "--workdir",
+            "/tmp",
+        ).split("\n")
+        == ["hello", "Status: install ok installed"]
+    )
 
 
 @needs("python3")
@@ -275,15 +310,19 @@ def test_shared_memory_sockets_low_ports_and_ping(said):
 import mmap, os, socket, struct, posixpath
 from multiprocessing import shared_memory
 m = shared_memory.SharedMemory(create=True, size=1 << 20); m.buf[:2] = b"ok"
-n = shared_memory.SharedMemory(m.name); print(bytes(n.buf[:2]).decode()); n.close(); m.close(); m.unlink()
-s = socket.socket(socket.AF_UNIX); s.bind("sock"); s.listen(); c = socket.socket(socket.AF_UNIX); c.connect("sock")
+n = shared_memory.SharedMemory(m.name); print(bytes(n.buf[:2]).decode())
+n.close(); m.close(); m.unlink()
+s = socket.socket(socket.AF_UNIX); s.bind("sock"); s.listen()
+c = socket.socket(socket.AF_UNIX); c.connect("sock")
 a, _ = s.accept(); c.send(b"unix"); print(a.recv(9).decode())
 p = socket.socket(); p.bind(("0.0.0.0", 80)); p.listen()
-q = socket.create_connection(("127.0.0.1", 80)); r, _ = p.accept(); q.send(b"low"); print(r.recv(9).decode())
+q = socket.create_connection(("127.0.0.1", 80)); r, _ = p.accept()
+q.send(b"low"); print(r.recv(9).decode())
 v6 = socket.socket(socket.AF_INET6); v6.bind(("::1", 0)); v6.listen()
 w = socket.create_connection(v6.getsockname()[:2]); print("six")
 i = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP); i.settimeout(5)
-i.sendto(struct.pack("!BBHHH", 8, 0, 0, 1, 1) + b"ping", ("127.0.0.1", 0)); print(i.recv(99)[-4:].decode())
+i.sendto(struct.pack("!BBHHH", 8, 0, 0, 1, 1) + b"ping", ("127.0.0.1", 0))
+print(i.recv(99)[-4:].decode())
 EOF
 /usr/bin/python3 net.py""").split("\n") == ["ok", "unix", "low", "six", "ping"]
 
@@ -292,7 +331,9 @@ def test_strict_is_without_privileges_for_good(cove):
     status = cove.said("cat /proc/self/status", "--strict")
     fields = dict(line.split(":\t", 1) for line in status.split("\n") if ":\t" in line)
     assert fields["NoNewPrivs"] == "1"
-    assert {fields[name] for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert {fields[name] for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")} == {
+        "0" * 16
+    }
     as_root = cove.said("cat /proc/self/status; id -u", "--strict", "--user", "root")
     assert "CapEff:\t" + "0" * 16 in as_root and as_root.endswith("\n0")
     assert cove.run("--strict", "su", "-c", "id", "user", status=1).stderr

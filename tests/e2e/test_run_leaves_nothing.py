@@ -51,9 +51,14 @@ def test_many_at_once_leave_nothing(cove, baseline):
 
 
 def test_failures_leave_nothing(cove, baseline, folder):
-    for words in (["--template", "none", "true"], ["no-such-program"], ["-v", f"{folder}:/proc/x", "true"],
-                  ["-v", f"{folder}:/etc/passwd", "true"], ["-v", "/dev/null:/x", "true"],
-                  ["--user", "nobody-here", "true"]):
+    for words in (
+        ["--template", "none", "true"],
+        ["no-such-program"],
+        ["-v", f"{folder}:/proc/x", "true"],
+        ["-v", f"{folder}:/etc/passwd", "true"],
+        ["-v", "/dev/null:/x", "true"],
+        ["--user", "nobody-here", "true"],
+    ):
         cove.failed(*words)
     left = left_over(baseline, cove)
     assert not left, sorted(left)
@@ -90,13 +95,22 @@ def strike(process, rng, window_s):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("network, runs, window_s", [("none", 100, 0.03), ("open", 40, 0.03), ("none", 30, 0.6)])
+@pytest.mark.parametrize(
+    "network, runs, window_s", [("none", 100, 0.03), ("open", 40, 0.03), ("none", 30, 0.6)]
+)
 def test_whoever_is_killed_nothing_is_left(cove, baseline, network, runs, window_s):
     seed = int(os.environ.get("COVE_SEED", random.randrange(1 << 32)))
     rng, struck = random.Random(seed), {}
     for _ in range(runs):
-        with cove.started("-n", network, "sh", "-c", f"echo x > file; sleep {window_s / 2}", stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL) as process:
+        with cove.started(
+            "-n",
+            network,
+            "sh",
+            "-c",
+            f"echo x > file; sleep {window_s / 2}",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        ) as process:
             name = strike(process, rng, window_s)
             struck[name] = struck.get(name, 0) + 1
             code = process.wait(15)

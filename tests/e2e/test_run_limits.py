@@ -90,8 +90,14 @@ def test_memory_kills_the_culprit_and_the_rest_goes_on(cove, enforced):
 
 def test_files_in_shared_memory_count_as_memory(cove, enforced):
     enforced("memory")
-    done = cove.run("--memory", "64M", "sh", "-c", "head -c 200M /dev/zero > /dev/shm/x; stat -c %s /dev/shm/x",
-                    status=None)
+    done = cove.run(
+        "--memory",
+        "64M",
+        "sh",
+        "-c",
+        "head -c 200M /dev/zero > /dev/shm/x; stat -c %s /dev/shm/x",
+        status=None,
+    )
     assert int(done.stdout or 0) <= 33 * MIB    # half of it may be shared memory
 
 
@@ -108,7 +114,9 @@ def test_processes(cove, enforced):
 
 def test_a_fork_bomb_stays_inside(cove, enforced):
     enforced("pids")
-    with cove.started("--pids", "100", "--cpus", "0.5", "--timeout", "20", "bash", "-c", BOMB) as process:
+    with cove.started(
+        "--pids", "100", "--cpus", "0.5", "--timeout", "20", "bash", "-c", BOMB
+    ) as process:
         began = time.monotonic()
         while process.poll() is None and time.monotonic() - began < 2:
             subprocess.run(["true"], check=True)          # others can still fork
@@ -117,7 +125,8 @@ def test_a_fork_bomb_stays_inside(cove, enforced):
 
 def test_disk(cove, enforced):
     enforced("disk")
-    script = "head -c 100M /dev/zero > big; echo status $?; rm big; head -c 1M /dev/zero > small && echo room again"
+    script = ("head -c 100M /dev/zero > big; echo status $?; rm big; "
+              "head -c 1M /dev/zero > small && echo room again")
     done = cove.run("--disk", "20M", "sh", "-c", script)
     assert done.stdout == b"status 1\nroom again\n"
     assert b"Disk quota exceeded" in done.stderr or b"No space left" in done.stderr
@@ -138,14 +147,22 @@ def test_a_full_disk_is_told(cove, enforced):
 
 def test_many_small_files_fill_the_disk_too(cove, enforced):
     enforced("disk")
-    done = cove.run("--disk", "5M", "sh", "-c", "i=0; while echo $i 2> /dev/null > f$i; do i=$((i+1)); done; "
-                                                "test $i -gt 100 && test $i -lt 40000 && echo bounded")
+    done = cove.run(
+        "--disk",
+        "5M",
+        "sh",
+        "-c",
+        "i=0; while echo $i 2> /dev/null > f$i; do i=$((i+1)); done; "
+        "test $i -gt 100 && test $i -lt 40000 && echo bounded",
+    )
     assert done.stdout == b"bounded\n"
 
 
 def test_the_disk_of_one_is_not_the_disk_of_another(cove, enforced):
     enforced("disk")
-    with cove.started("--disk", "20M", "sh", "-c", "head -c 100M /dev/zero > x; echo full; sleep 60") as process:
+    with cove.started(
+        "--disk", "20M", "sh", "-c", "head -c 100M /dev/zero > x; echo full; sleep 60"
+    ) as process:
         assert process.stdout.readline() == b"full\n"
         cove.run("--disk", "20M", "sh", "-c", "head -c 10M /dev/zero > x")
 
@@ -162,7 +179,8 @@ def test_processor_time(cove, enforced):
 
 def test_open_files(cove):
     assert cove.said("ulimit -n; ulimit -Hn", "--files", "100").split() == ["100", "100"]
-    script = "f = []\ntry:\n  while True: f.append(open('/dev/null'))\nexcept OSError as e: print(len(f), e.strerror)"
+    script = ("f = []\ntry:\n  while True: f.append(open('/dev/null'))\n"
+              "except OSError as e: print(len(f), e.strerror)")
     count, error = cove.text("--files", "100", "python3", "-c", script).split(" ", 1)
     assert 90 < int(count) < 100 and error == "Too many open files\n"
 
@@ -175,9 +193,18 @@ def test_the_defaults_are_in_force(cove):
 
 def test_two_limits_are_told_in_two_lines(cove, enforced):
     enforced("memory", "pids")
-    done = cove.run("--memory", "64M", "--pids", "40", "sh", "-c",
-                    'python3 -c "$0" > /dev/null; python3 -c "$1"; true', FORKS.replace("sleep(60)", "sleep(1)"), EAT,
-                    status=None)
+    done = cove.run(
+        "--memory",
+        "64M",
+        "--pids",
+        "40",
+        "sh",
+        "-c",
+        'python3 -c "$0" > /dev/null; python3 -c "$1"; true',
+        FORKS.replace("sleep(60)", "sleep(1)"),
+        EAT,
+        status=None,
+    )
     assert line(done, "memory") and line(done, "pids")
 
 

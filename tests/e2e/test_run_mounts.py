@@ -38,15 +38,32 @@ def owner(path):
 # --- mounts ----------------------------------------------------------------------------------
 
 def test_what_the_user_writes_belongs_to_the_owner_of_the_directory(cove, shared):
-    assert cove.text("-v", f"{shared}:/data", "sh", "-c", "stat -c '%U %G' /data/file /data; echo u > /data/new; "
-                     "mkdir /data/dir; echo more >> /data/file; cat /data/new") == "user user\nuser user\nu\n"
+    assert (
+        cove.text(
+            "-v",
+            f"{shared}:/data",
+            "sh",
+            "-c",
+            "stat -c '%U %G' /data/file /data; echo u > /data/new; "
+            "mkdir /data/dir; echo more >> /data/file; cat /data/new",
+        )
+        == "user user\nuser user\nu\n"
+    )
     for name in "new", "dir", "file":
         assert owner(shared / name) == (SOMEBODY, SOMEBODY)
     assert (shared / "file").read_text() == "of the host\nmore\n"
 
 
 def test_root_inside_is_nobody_outside(cove, shared):
-    cove.run("-v", f"{shared}:/data", "-u", "root", "sh", "-c", "cp /bin/sh /data/sh; chmod 4755 /data/sh")
+    cove.run(
+        "-v",
+        f"{shared}:/data",
+        "-u",
+        "root",
+        "sh",
+        "-c",
+        "cp /bin/sh /data/sh; chmod 4755 /data/sh",
+    )
     assert owner(shared / "sh")[0] >= FIRST_ID
 
 
@@ -65,7 +82,10 @@ def test_owners_may_be_the_same_on_both_sides(cove, shared):
         cove.run("-v", f"{shared}:/data:root", "-u", user, "touch", f"/data/{user}")
     assert owner(shared / "root") == (0, 0)
     assert owner(shared / "user") == (1000, 1000)
-    assert cove.text("-v", f"{shared}:/data:root", "stat", "-c", "%u", "/data", "/data/file") == f"0\n{SOMEBODY}\n"
+    assert (
+        cove.text("-v", f"{shared}:/data:root", "stat", "-c", "%u", "/data", "/data/file")
+        == f"0\n{SOMEBODY}\n"
+    )
 
 
 def test_read_only_is_read_only(cove, shared):
@@ -77,7 +97,9 @@ def test_read_only_is_read_only(cove, shared):
     done = cove.run("-v", mount, "-u", "root", "mount", "-o", "remount,rw", "/data", status=None)
     assert done.returncode != 0
     assert (shared / "file").read_text() == "of the host\n"
-    assert cove.text("-v", f"{shared}:/data:rw", "sh", "-c", "echo w > /data/w; cat /data/w") == "w\n"
+    assert (
+        cove.text("-v", f"{shared}:/data:rw", "sh", "-c", "echo w > /data/w; cat /data/w") == "w\n"
+    )
 
 
 def test_a_file_can_be_mounted_alone(cove, shared):
@@ -91,12 +113,26 @@ def test_several_mounts_and_one_in_another(cove, shared):
         (shared / name).mkdir()
         (shared / name / "name").write_text(name)
         os.chown(shared / name, SOMEBODY, SOMEBODY)
-    words = ["-v", f"{shared}/one:/a", "-v", f"{shared}/two:/a/deep", "-v", f"{shared}/two:/home/user/two:ro"]
+    words = [
+        "-v",
+        f"{shared}/one:/a",
+        "-v",
+        f"{shared}/two:/a/deep",
+        "-v",
+        f"{shared}/two:/home/user/two:ro",
+    ]
     assert cove.text(*words, "sh", "-c", "cat /a/name /a/deep/name two/name") == "onetwotwo"
 
 
 def test_a_mount_may_cover_what_the_template_has(cove, shared):
     assert cove.text("-v", f"{shared}:/usr/share", "ls", "/usr/share") == "file\n"
+
+
+def test_links_on_the_way_to_a_mount_point_are_the_sandboxes_own(cove, shared):
+    name = f"cove-{os.getpid()}"
+    script = f"readlink /var/run; cat /run/{name}/file"
+    assert cove.text("-v", f"{shared}:/var/run/{name}", "sh", "-c", script) == "/run\nof the host\n"
+    assert not os.path.exists(f"/run/{name}")
 
 
 def test_relative_paths_are_ours(cove, shared):
@@ -114,7 +150,9 @@ def test_a_suid_program_of_the_host_does_not_work_inside(cove, shared):
 def test_a_device_of_the_host_does_not_work_inside(cove, shared):
     os.mknod(shared / "zero", 0o666 | 0o020000, os.makedev(1, 5))
     os.chmod(shared / "zero", 0o666)
-    done = cove.run("-v", f"{shared}:/data", "-u", "root", "head", "-c", "1", "/data/zero", status=1)
+    done = cove.run(
+        "-v", f"{shared}:/data", "-u", "root", "head", "-c", "1", "/data/zero", status=1
+    )
     assert b"Permission denied" in done.stderr
 
 
@@ -123,13 +161,18 @@ def test_links_of_a_mount_lead_nowhere_out(cove, shared):
     done = cove.run("-v", f"{shared}:/data", "-u", "root", "cat", "/data/link", status=None)
     assert pathlib.Path("/etc/shadow").read_bytes() not in done.stdout or not done.stdout
     (shared / "up").symlink_to("..")
-    assert cove.text("-v", f"{shared}:/data", "ls", "/data/up/") != "\n".join(os.listdir(shared.parent)) + "\n"
+    assert (
+        cove.text("-v", f"{shared}:/data", "ls", "/data/up/")
+        != "\n".join(os.listdir(shared.parent)) + "\n"
+    )
 
 
 def test_neither_device_nor_socket_can_be_mounted(cove, shared):
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(str(shared / "sock"))
-        assert cove.failed("-v", f"{shared}/sock:/s", "true").endswith("neither a directory nor a file")
+        assert cove.failed("-v", f"{shared}/sock:/s", "true").endswith(
+            "neither a directory nor a file"
+        )
     assert cove.failed("-v", "/dev/null:/x", "true").endswith("neither a directory nor a file")
 
 
@@ -162,17 +205,23 @@ def try_fetch(port, path):
 def test_a_forwarded_port_leads_to_a_server_inside(cove, address):
     port = free_port()
     script = f"head -c 3000000 /dev/zero > big; exec python3 -m http.server --bind {address} 8000"
-    with cove.started("-p", f"{port}:8000", "sh", "-c", script, stderr=subprocess.DEVNULL) as process:
+    with cove.started(
+        "-p", f"{port}:8000", "sh", "-c", script, stderr=subprocess.DEVNULL
+    ) as process:
         assert wait_until(lambda: try_fetch(port, "/big"), "an answer", 15) == bytes(3000000)
         assert process.poll() is None
-        listening = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True).stdout
+        listening = subprocess.run(
+            ["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True
+        ).stdout
         assert f"127.0.0.1:{port}" in listening and f"0.0.0.0:{port}" not in listening
     wait_until(lambda: not try_fetch(port, "/"), "the port is free again")
 
 
 def test_many_connections_through_one_port(cove):
     port = free_port()
-    with cove.started("-p", f"{port}:80", "python3", "-m", "http.server", "80", stderr=subprocess.DEVNULL):
+    with cove.started(
+        "-p", f"{port}:80", "python3", "-m", "http.server", "80", stderr=subprocess.DEVNULL
+    ):
         wait_until(lambda: try_fetch(port, "/"), "an answer", 15)
         for _ in range(100):
             assert b"Directory listing" in fetch(port)
@@ -212,7 +261,9 @@ for address in sys.argv[1:]:
 
 
 def own_addresses():
-    said = subprocess.run(["ip", "-o", "-4", "addr"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["ip", "-o", "-4", "addr"], capture_output=True, text=True, check=True
+    ).stdout
     return [a for a in re.findall(r"inet ([\d.]+)", said) if not a.startswith("127.")]
 
 
@@ -228,7 +279,13 @@ def test_an_open_network_reaches_nothing_of_this_machine_or_private(cove):
         s.listen()
         port = s.getsockname()[1]
         addresses = [f"{a}:{port}" for a in own_addresses()]
-        addresses += ["10.0.0.1:80", "192.168.0.1:80", "172.16.0.1:80", "169.254.169.254:80", "100.64.0.1:80"]
+        addresses += [
+            "10.0.0.1:80",
+            "192.168.0.1:80",
+            "172.16.0.1:80",
+            "169.254.169.254:80",
+            "100.64.0.1:80",
+        ]
         done = cove.run("-n", "open", "python3", "-c", REACH, *addresses, status=None)
         if done.returncode == FAILED:
             pytest.skip(f"no open network here: {done.stderr.decode()}")
@@ -238,8 +295,14 @@ def test_an_open_network_reaches_nothing_of_this_machine_or_private(cove):
 
 
 def test_an_open_network_has_an_address_and_a_way_out(cove):
-    done = cove.run("-n", "open", "sh", "-c", "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; tail -n +2 /proc/net/route",
-                    status=None)
+    done = cove.run(
+        "-n",
+        "open",
+        "sh",
+        "-c",
+        "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; tail -n +2 /proc/net/route",
+        status=None,
+    )
     if done.returncode == FAILED:
         pytest.skip(f"no open network here: {done.stderr.decode()}")
     names = done.stdout.decode().split("\n")

@@ -12,7 +12,8 @@ from helpers.cove import CLEAR
 from helpers.sdk import PREVIOUS
 from helpers.terminal import Terminal
 
-pytestmark = pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")
+pytestmark = [pytest.mark.core,
+              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
 
 SHELL = ["-e", "PS1=at:", "bash", "--norc", "--noprofile"]
 
@@ -129,7 +130,9 @@ def test_the_time_limit_restores_it_too(cove):
 
 
 def test_a_terminal_that_hangs_up_ends_the_sandbox(cove):
-    terminal = Terminal(cove.words("sh", "-c", "trap '' HUP; echo up; while :; do echo on; sleep 0.1; done"))
+    terminal = Terminal(
+        cove.words("sh", "-c", "trap '' HUP; echo up; while :; do echo on; sleep 0.1; done")
+    )
     terminal.expect("up\r\n")
     os.close(terminal.slave)
     os.close(terminal.master)
@@ -141,11 +144,18 @@ def test_a_terminal_that_hangs_up_ends_the_sandbox(cove):
 
 def test_without_a_terminal_on_both_sides_there_is_none_inside(cove):
     script = "test -t 0 || echo no input; test -t 1 || echo no output"
-    with Terminal(["sh", "-c", '"$@" | cat', "sh", *map(str, cove.words("sh", "-c", script))]) as terminal:
+    with Terminal(
+        ["sh", "-c", '"$@" | cat', "sh", *map(str, cove.words("sh", "-c", script))]
+    ) as terminal:
         terminal.expect("no input\r\nno output\r\n")
         assert terminal.wait() == 0
-    done = subprocess.run(cove.words("sh", "-c", script), stdin=subprocess.DEVNULL, capture_output=True,
-                          env=CLEAR, check=True)
+    done = subprocess.run(
+        cove.words("sh", "-c", script),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=CLEAR,
+        check=True,
+    )
     assert done.stdout == b"no input\nno output\n"
 
 

@@ -7,11 +7,15 @@ import pathlib
 import subprocess
 
 from .guest import ROOT
+from .proc import wait_until
 
 COVE = pathlib.Path(os.environ.get("COVE_BUILD", ROOT / "build")) / "cove"
 FAILED, TIMED_OUT = 125, 124            # exit codes of cove run itself
 CLEAR = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"} | {
-    name: os.environ[name] for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS") if name in os.environ}
+    name: os.environ[name]
+    for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS")
+    if name in os.environ
+}
 
 
 class Cove:
@@ -75,7 +79,9 @@ class Cove:
                         stream.close()
 
     def close(self):
-        """Takes the volume off the machine; the loop device goes with the last mount."""
+        """Takes the volume off the machine; the loop device goes with the last mount. A keeper whose
+        client was killed may still be tidying up."""
         volume = self.data / "volume"
-        if os.path.ismount(volume):
-            subprocess.run(["umount", volume], check=True)
+        wait_until(lambda: not os.path.ismount(volume)
+                   or subprocess.run(["umount", volume], capture_output=True).returncode == 0,
+                   f"{volume} is in use", 20, 0.2)

@@ -17,8 +17,19 @@ from .cove import CLEAR, COVE
 from .proc import wait_until
 
 MAGIC, VERSION = 0x65766F43, 1
-VERBS = ("create", "freeze", "thaw", "kill", "snapshot", "restore", "limits", "socket", "stat", "list",
-         "adopt")
+VERBS = (
+    "create",
+    "freeze",
+    "thaw",
+    "kill",
+    "snapshot",
+    "restore",
+    "limits",
+    "socket",
+    "stat",
+    "list",
+    "adopt",
+)
 VERB = {name: number for number, name in enumerate(VERBS, 1)}
 REPLY, LIMIT_MET, ENDED = 1, 2, 3
 REASONS = ("request", "itself", "lifetime", "memory", "left", "failed")
@@ -27,8 +38,20 @@ NONE, OPEN = 0, 1
 READ_ONLY = 1
 LIMITS = ("memory_bytes", "cpu_milli", "pids", "io_weight", "open_files", "disk_bytes", "log_bytes",
           "lifetime_ms")
-STATE = (*LIMITS, "memory", "memory_peak", "cpu_us", "processes", "disk", "oom_kills", "left_ms", "pid",
-         "frozen", "network", "unenforced")
+STATE = (
+    *LIMITS,
+    "memory",
+    "memory_peak",
+    "cpu_us",
+    "processes",
+    "disk",
+    "oom_kills",
+    "left_ms",
+    "pid",
+    "frozen",
+    "network",
+    "unenforced",
+)
 
 HEAD = struct.Struct("=4IQ40s")         # magic version verb unused serial id
 LIMITS_BODY = struct.Struct("=8Q")
@@ -83,13 +106,22 @@ def limits_body(**limits):
     return LIMITS_BODY.pack(*(limits.get(name, 0) for name in LIMITS))
 
 
-def create_body(template="host", snapshot="", network=NONE, flags=0, mounts=(), nmounts=None, **limits):
+def create_body(
+    template="host", snapshot="", network=NONE, flags=0, mounts=(), nmounts=None, **limits
+):
     """mounts: (host, guest) or (host, guest, flags)."""
     def raw(text):
         return text if isinstance(text, bytes) else text.encode()
 
-    body = CREATE.pack(raw(template), raw(snapshot), *(limits.get(name, 0) for name in LIMITS), network,
-                       flags, len(mounts) if nmounts is None else nmounts, 0)
+    body = CREATE.pack(
+        raw(template),
+        raw(snapshot),
+        *(limits.get(name, 0) for name in LIMITS),
+        network,
+        flags,
+        len(mounts) if nmounts is None else nmounts,
+        0,
+    )
     for host, guest, *rest in mounts[:MOUNTS]:
         body += MOUNT.pack(raw(host), raw(guest), rest[0] if rest else 0, 0)
     return body
@@ -120,7 +152,9 @@ def parse(data, fds):
     magic, version, kind, verb, serial, id, code, _, message = REPLY_HEAD.unpack_from(data)
     assert (magic, version) == (MAGIC, VERSION)
     reason, status = REPLY_TAIL.unpack_from(data, REPLY_HEAD.size + LIST_BODY.size)
-    said = Answer(kind, verb, serial, text(id), code, text(message), {}, {}, [], REASONS[reason], status, fds)
+    said = Answer(
+        kind, verb, serial, text(id), code, text(message), {}, {}, [], REASONS[reason], status, fds
+    )
     if kind == LIMIT_MET:
         limit, _, value, use = LIMIT_BODY.unpack_from(data, REPLY_HEAD.size)
         said.limit = {"limit": LIMITS[limit], "value": value, "use": use}
@@ -252,7 +286,11 @@ class Guest(wire.Wire):
 
     def run(self, *argv, user=None, **more):
         """What a command prints; it has to succeed."""
-        headers = {"Authorization": "Basic " + wire.base64.b64encode(f"{user}:".encode()).decode()} if user else None
+        headers = (
+            {"Authorization": "Basic " + wire.base64.b64encode(f"{user}:".encode()).decode()}
+            if user
+            else None
+        )
         with self.start(*argv, headers=headers, **more) as stream:
             out = stream.collect()
         assert out.end.get("exitCode", 0) == 0 and out.end["exited"], (argv, out)
@@ -276,8 +314,20 @@ class Keeper:
     def start(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [COVE, "keep", "--data-dir", self.data, "--run-dir", self.run_dir, *map(str, self.options)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=CLEAR)
+                [
+                    COVE,
+                    "keep",
+                    "--data-dir",
+                    self.data,
+                    "--run-dir",
+                    self.run_dir,
+                    *map(str, self.options),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=CLEAR,
+            )
         wait_until(self.answers, f"a keeper in {self.run_dir}", 20)
 
     def answers(self):
