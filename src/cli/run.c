@@ -75,6 +75,8 @@ static const struct args_word run_words[] = {
 static const struct args_exit run_exits[] = {
     { "124", "the time limit was reached" },
     { "125", "the sandbox could not be made; a line on standard error says why" },
+    { "126", "the command cannot be executed" },
+    { "127", "there is no such command inside" },
     { "128+N", "the command was ended by signal N" },
     { "other", "the command's own" },
     {}

@@ -6,7 +6,13 @@
 #include "keep/keep.h"
 #include "provider/envd.h"
 
-enum { RUN_FORWARDS = 16, RUN_FAILED = 125, RUN_TIMED_OUT = 124 };
+enum {
+    RUN_FORWARDS = 16,
+    RUN_TIMED_OUT = 124,
+    RUN_FAILED = 125,
+    RUN_NOT_EXECUTABLE = 126,
+    RUN_NOT_FOUND = 127,
+};
 
 struct run_options {
     const char *template;

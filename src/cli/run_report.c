@@ -1,12 +1,15 @@
 /* run_report.c - how a run ended: its exit status, a line for people when something of ours or a
  * limit had a part in it, or all of it as JSON. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "cli/run.h"
 
-/* The command's own; 128 + n for a signal; 124 when time was up; 125 for a failure of ours. */
+/* The command's own; 128 + n for a signal; 124 when time was up; 125 for a failure of ours. A
+ * command that is not there or cannot be executed has the status that a shell gives it. */
 int run_status(const struct run *r, const struct err *err)
 {
     if (r->done)
@@ -17,7 +20,8 @@ int run_status(const struct run *r, const struct err *err)
         return RUN_TIMED_OUT;
     if (r->ended && r->reason == ENDED_MEMORY)
         return 128 + SIGKILL;
-    (void)err;
+    if (err && !strncmp(err->msg, "cannot execute ", strlen("cannot execute ")))
+        return strstr(err->msg, strerrordesc_np(ENOENT)) ? RUN_NOT_FOUND : RUN_NOT_EXECUTABLE;
     return RUN_FAILED;
 }
 

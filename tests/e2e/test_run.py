@@ -73,9 +73,6 @@ def test_a_signal_is_128_and_its_number(cove, name):
         (["--forward", "70000:80", "true"], "--forward: '70000:80'"),
         (["--user", "nobody-here", "true"], "there is no user 'nobody-here'"),
         (["--workdir", "/nowhere", "true"], "cwd '/nowhere' does not exist"),
-        (["no-such-program"], "cannot execute no-such-program: No such file or directory"),
-        (["/etc/passwd"], "cannot execute /etc/passwd: Permission denied"),
-        (["/tmp"], "cannot execute /tmp: "),
         ([], "COMMAND is missing"),
     ],
 )
@@ -83,10 +80,19 @@ def test_a_failure_of_ours_is_125_and_one_line(cove, words, said):
     assert said in cove.failed(*words)
 
 
+@pytest.mark.parametrize("command, status, said", [
+    ("no-such-program", 127, "cannot execute no-such-program: No such file or directory"),
+    ("/etc/passwd", 126, "cannot execute /etc/passwd: Permission denied"),
+    ("/tmp", 126, "cannot execute /tmp: "),
+])
+def test_a_command_that_cannot_run_has_the_status_a_shell_gives_it(cove, command, status, said):
+    assert said in cove.failed(command, status=status)
+
+
 def test_a_failure_is_in_the_json_too(cove):
-    told = cove.json("no-such-program", status=FAILED)
+    told = cove.json("no-such-program", status=127)
     assert told["error"] == "cannot execute no-such-program: No such file or directory"
-    assert told["exit_code"] == FAILED
+    assert told["exit_code"] == 127
     assert "reason" not in told
 
 
