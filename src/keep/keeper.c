@@ -452,8 +452,11 @@ static void serve(struct keeper *k)
 /* Children are told first and waited for last: they end while we tidy up. */
 static void finish(struct keeper *k)
 {
+    AUTO(freep) char *name = NULL;
     struct client *c;
 
+    if (k->listener.fd >= 0 && asprintf(&name, "%s/keep.sock", k->o.run_dir) > 0)
+        unlink(name); /* while the lock is ours */
     zygote_close(&k->zygote);
     jobs_finish(k);
     slots_finish(k);
