@@ -65,7 +65,7 @@ static _Thread_local struct loop {
     struct list all;
     uint64_t ids;
     int64_t now;
-    bool tidied;          /* nothing happened since memory was given back */
+    unsigned tidied;          /* nothing happened since memory was given back */
     pthread_mutex_t lock; /* guards done */
     struct co *done;      /* finished co_call()s */
 } * L;
@@ -330,7 +330,7 @@ static void deliver(const struct epoll_event *ev)
 
 /* ---- after a burst: the memory it needed goes back ---- */
 
-enum { IDLE_MS = 2000, IDLE_HOOKS = 8 };
+enum { IDLE_MS = 2000, LATE_MS = 6000, IDLE_HOOKS = 8 };
 
 static void (*idle_hooks[IDLE_HOOKS])(void); /* filled at start, before there are threads */
 
@@ -354,18 +354,21 @@ static void when_idle(void)
             idle_hooks[i]();
 }
 
-/* Waits for events. The first long wait after some is cut at IDLE_MS, to tidy up. */
+/* Waits for events. The first long waits after some are cut, to tidy up: soon, and once more when
+ * the worker threads have left, with what they kept for themselves. */
 static int wait_events(struct epoll_event *ev)
 {
+    static const int tidy_ms[] = { IDLE_MS, LATE_MS };
     int64_t ms = L->head ? 0 : L->nheap ? MAX(L->heap[0]->deadline - L->now, (int64_t)0) : -1;
-    bool tidy = !L->tidied && (ms < 0 || ms > IDLE_MS);
-    int n = epoll_wait(L->ep, ev, EVENTS, tidy ? IDLE_MS : (int)MIN(ms, (int64_t)1 << 30));
+    bool tidy = L->tidied < ARRAY_LEN(tidy_ms) && (ms < 0 || ms > tidy_ms[L->tidied]);
+    int n = epoll_wait(L->ep, ev, EVENTS,
+                       tidy ? tidy_ms[L->tidied] : (int)MIN(ms, (int64_t)1 << 30));
 
     if (n > 0)
-        L->tidied = false;
+        L->tidied = 0;
     if (n || !tidy)
         return n;
-    L->tidied = true;
+    L->tidied++;
     when_idle();
     return 0;
 }

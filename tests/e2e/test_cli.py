@@ -13,6 +13,7 @@ import time
 import pytest
 
 from helpers import proc
+from helpers.cove import for_anybody
 from helpers.guest import ROOT
 
 COVE = pathlib.Path(os.environ.get("COVE_BUILD", ROOT / "build")) / "cove"
@@ -210,8 +211,8 @@ def left_nothing(pid, *folders):
     assert [os.listdir(folder) for folder in folders] == [[] for _ in folders]
 
 
-def doctor(*words, **more):
-    with subprocess.Popen([COVE, "doctor", "--json", *words], stdin=subprocess.DEVNULL, text=True,
+def doctor(*words, program=COVE, **more):
+    with subprocess.Popen([program, "doctor", "--json", *words], stdin=subprocess.DEVNULL, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more) as process:
         said, complaints = process.communicate(timeout=50)
     assert complaints == ""
@@ -268,9 +269,10 @@ def as_nobody():
     os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
-def test_doctor_examines_rootless_mode_for_an_ordinary_user(as_root, folder):
+def test_doctor_examines_rootless_mode_for_an_ordinary_user(as_root, folder, workspace):
     os.chown(folder, NOBODY, NOBODY)
-    rows = doctor("--data-dir", folder, "--run-dir", folder, preexec_fn=as_nobody)
+    rows = doctor("--data-dir", folder, "--run-dir", folder, preexec_fn=as_nobody,
+                  program=for_anybody(workspace))
     assert list(rows) == CHECKS
     assert rows["machine.privileges"]["status"] == "warn"
     for name in "idmap.usr", "btrfs.simple_quota", "network.links":
@@ -291,8 +293,8 @@ def test_doctor_says_it_in_lines_for_people(folder):
     assert done.stderr == ""
 
 
-def test_a_directory_that_cannot_be_used_is_a_failure(as_root):
-    done = subprocess.run([COVE, "doctor", "--json", "--data-dir", "/proc/cove"],
+def test_a_directory_that_cannot_be_used_is_a_failure(as_root, workspace):
+    done = subprocess.run([for_anybody(workspace), "doctor", "--json", "--data-dir", "/proc/cove"],
                           capture_output=True, text=True, preexec_fn=as_nobody)
     row = {row["name"]: row for row in json.loads(done.stdout)}["machine.data_dir"]
     assert done.returncode == 1

@@ -2,11 +2,11 @@
 wrong, nothing is made, and the keeper goes on."""
 
 import os
+import shutil
 import pathlib
 import socket
 import struct
 import subprocess
-import sys
 
 import pytest
 
@@ -283,8 +283,14 @@ print(Client(sys.argv[1]).list())
 
 
 def ask_as(uid, run_dir):
+    """Our Python and the tests may be in a closed home: the machine's own, and a copy of them."""
+    shown = run_dir.parent / "shown"
+    if not shown.exists():
+        shutil.copytree(os.path.dirname(__file__) + "/helpers", shown / "helpers",
+                        ignore=shutil.ignore_patterns("__pycache__"))
     return subprocess.run(
-        [sys.executable, "-c", ASK, run_dir, os.path.dirname(__file__)],
+        ["/usr/bin/python3", "-c", ASK, run_dir, shown],
+        cwd="/",
         capture_output=True,
         text=True,
         user=uid,

@@ -3,12 +3,11 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 
 import pytest
 
-from helpers.cove import CLEAR, COVE, FAILED
+from helpers.cove import CLEAR, FAILED, for_anybody
 from helpers.sdk import PREVIOUS
 
 pytestmark = [pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough"),
@@ -21,7 +20,7 @@ def nobody(workspace):
     """Runs the program, from a place that anyone can reach, as a user with nothing but a home."""
     home = pathlib.Path(workspace) / "nobody"
     home.mkdir()
-    program = shutil.copy(COVE, home / "cove")
+    program = for_anybody(home)
     os.chown(home, NOBODY, NOBODY)
 
     def run(*words, status=0):

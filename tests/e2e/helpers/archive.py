@@ -9,6 +9,8 @@ import os
 import subprocess
 import tarfile
 
+from .cove import for_anybody
+
 COVE = os.path.join(os.environ["COVE_BUILD"], "cove")
 ORDINARY = 61234                        # nobody's id
 
@@ -102,6 +104,7 @@ class Registry:
     def __init__(self, folder, ordinary):
         self.ordinary = ordinary and os.geteuid() == 0
         self.squashed = ordinary
+        self.program = for_anybody(folder) if self.ordinary else COVE
         self.top = os.path.join(folder, "top")
         self.data = os.path.join(self.top, "data")
         os.makedirs(os.path.join(self.top, "etc"))
@@ -118,7 +121,7 @@ class Registry:
     def command(self, *words, **more):
         if self.ordinary:
             more |= {"user": ORDINARY, "group": ORDINARY, "extra_groups": []}
-        return {"args": [COVE, "template", *words, "--data-dir", self.data], **more}
+        return {"args": [self.program, "template", *words, "--data-dir", self.data], **more}
 
     def run(self, *words):
         return subprocess.run(**self.command(*words), capture_output=True, text=True, timeout=50)
