@@ -65,7 +65,7 @@ static _Thread_local struct loop {
     struct list all;
     uint64_t ids;
     int64_t now;
-    unsigned tidied;          /* nothing happened since memory was given back */
+    unsigned tidied;      /* nothing happened since memory was given back */
     pthread_mutex_t lock; /* guards done */
     struct co *done;      /* finished co_call()s */
 } * L;
@@ -361,8 +361,8 @@ static int wait_events(struct epoll_event *ev)
     static const int tidy_ms[] = { IDLE_MS, LATE_MS };
     int64_t ms = L->head ? 0 : L->nheap ? MAX(L->heap[0]->deadline - L->now, (int64_t)0) : -1;
     bool tidy = L->tidied < ARRAY_LEN(tidy_ms) && (ms < 0 || ms > tidy_ms[L->tidied]);
-    int n = epoll_wait(L->ep, ev, EVENTS,
-                       tidy ? tidy_ms[L->tidied] : (int)MIN(ms, (int64_t)1 << 30));
+    int n =
+        epoll_wait(L->ep, ev, EVENTS, tidy ? tidy_ms[L->tidied] : (int)MIN(ms, (int64_t)1 << 30));
 
     if (n > 0)
         L->tidied = 0;
