@@ -362,30 +362,36 @@ void cgroup_remove(const struct cgroups *c, const char *name)
     }
 }
 
-static void sweep_hierarchy(int cove, const char *prefix, int64_t older_than_s)
+/* How many are old enough to be nobody's, but for those that are gone now. */
+static size_t sweep_hierarchy(int cove, const char *prefix, int64_t older_than_s, bool remove)
 {
     int fd = openat(cove, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     const struct dirent *e;
     struct stat st;
+    size_t left = 0;
 
     while (d && (e = readdir(d)))
         if (!strncmp(e->d_name, prefix, strlen(prefix)) &&
             !fstatat(cove, e->d_name, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode) &&
             st.st_ctime + older_than_s < time(NULL))
-            unlinkat(cove, e->d_name, AT_REMOVEDIR); /* EBUSY where somebody lives */
+            left += !remove || unlinkat(cove, e->d_name, AT_REMOVEDIR); /* EBUSY: somebody lives */
     if (d)
         closedir(d);
+    return left;
 }
 
-void cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_than_s)
+size_t cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_than_s, bool remove)
 {
+    size_t left = 0;
+
     for (int k = 0; k <= CGROUP_CONTROLLERS; k++) {
         int cove = k == CGROUP_CONTROLLERS ? c->unified : c->v1[k];
 
         if (cove >= 0)
-            sweep_hierarchy(cove, prefix, older_than_s);
+            left += sweep_hierarchy(cove, prefix, older_than_s, remove);
     }
+    return left;
 }
 
 /* The kernel limits the rate of notices about cgroup.events, so waiting by poll makes a freeze of

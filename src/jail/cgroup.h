@@ -43,7 +43,9 @@ int cgroup_limit(const struct cgroups *c, const char *name, const struct limits 
                  struct err *err);
 int cgroup_attach(const struct cgroups *c, const char *name, pid_t pid, struct err *err);
 void cgroup_remove(const struct cgroups *c, const char *name); /* empty ones; waits a moment */
-void cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_than_s);
+/* Removes empty ones of this prefix; how many others there are. Without `remove` it only counts. */
+size_t cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_than_s,
+                     bool remove);
 int cgroup_freeze(const struct cgroups *c, const char *name, bool frozen, struct err *err);
 void cgroup_usage(const struct cgroups *c, const char *name, struct cgroup_usage *out);
 /* A descriptor that becomes readable (version 1) or urgent (EPOLLPRI, version 2) when the memory

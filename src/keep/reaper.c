@@ -77,7 +77,7 @@ static int64_t sweep(const struct keeper *k)
 
     if (stamp >= 0 && futimens(stamp, NULL))
         log_debug("cannot mark the volume as swept", KV("error", strerrordesc_np(errno)));
-    cgroups_sweep(&k->cgroups, "run-", GRACE_S);
+    cgroups_sweep(&k->cgroups, "run-", GRACE_S, true);
     ids_sweep(&k->ids);
     source_sweep(k);
     if (k->o.socket >= 0 && !k->o.rootless)
@@ -238,6 +238,7 @@ void reaper_finish(struct keeper *k)
     if (k->reaper.sock >= 0) {
         close(TAKE(k->reaper.sock, -1));
         waitpid(k->reaper.pid, NULL, 0);
-    } else if (k->volume && k->o.socket >= 0 && (is_due(k) || leftovers(k)))
+    } else if (k->volume && k->o.socket >= 0 &&
+               (is_due(k) || leftovers(k) || cgroups_sweep(&k->cgroups, "run-", GRACE_S, false)))
         sweep(k);
 }

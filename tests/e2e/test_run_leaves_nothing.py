@@ -53,13 +53,13 @@ def test_many_at_once_leave_nothing(cove, baseline):
 def test_failures_leave_nothing(cove, baseline, folder):
     for words in (
         ["--template", "none", "true"],
-        ["no-such-program"],
         ["-v", f"{folder}:/proc/x", "true"],
         ["-v", f"{folder}:/etc/passwd", "true"],
         ["-v", "/dev/null:/x", "true"],
         ["--user", "nobody-here", "true"],
     ):
         cove.failed(*words)
+    cove.failed("no-such-program", status=127)
     left = left_over(baseline, cove)
     assert not left, sorted(left)
 

@@ -399,16 +399,16 @@ TEST(a_sweep_takes_what_is_empty_old_and_has_the_prefix)
     if (!begin(CGROUP_CONTROLLERS))
         return;
     make();
-    cgroups_sweep(&groups, name, 100); /* younger than that */
+    cgroups_sweep(&groups, name, 100, true); /* younger than that */
     CHECK(is_there());
     snprintf(kept, sizeof(kept), "%s-other", name);
-    cgroups_sweep(&groups, kept, -2);
+    cgroups_sweep(&groups, kept, -2, true);
     CHECK(is_there());
     pid = start(sleep_long);
-    cgroups_sweep(&groups, name, -2); /* somebody lives there */
+    cgroups_sweep(&groups, name, -2, true); /* somebody lives there */
     CHECK(groups.unified < 0 || !faccessat(groups.unified, name, F_OK, 0));
     end(pid);
-    cgroups_sweep(&groups, name, -2);
+    cgroups_sweep(&groups, name, -2, true);
     CHECK(!is_there());
     finish();
 }
