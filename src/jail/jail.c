@@ -285,19 +285,28 @@ static int last_words(const struct jail *j, ssize_t n, struct err *said, struct 
     return -1;
 }
 
+/* A child that ends with a word of ours unread makes the first try fail; its own word is behind it.
+ */
+static ssize_t hear(const struct jail *j, struct err *said)
+{
+    ssize_t n = recv(j->sock, said, sizeof(*said), MSG_DONTWAIT);
+
+    return n < 0 && errno == ECONNRESET ? recv(j->sock, said, sizeof(*said), MSG_DONTWAIT) : n;
+}
+
 int jail_go(const struct jail *j, struct err *err)
 {
     struct err said;
 
     if (fdpass_send(j->sock, "g", 1, NULL, 0, 0) == 1)
         return 0;
-    return last_words(j, recv(j->sock, &said, sizeof(said), MSG_DONTWAIT), &said, err);
+    return last_words(j, hear(j, &said), &said, err);
 }
 
 int jail_report(struct jail *j, struct err *err)
 {
     struct err said;
-    ssize_t n = recv(j->sock, &said, sizeof(said), MSG_DONTWAIT);
+    ssize_t n = hear(j, &said);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
