@@ -23,7 +23,7 @@
 static const char *const networks[] = { "none", "open", NULL };
 
 #define LIMIT(mem, name, type, unit, ...)                                                          \
-    OPTION(struct run_options, mem, name, type, .value = unit, __VA_ARGS__)
+    OPTION(struct run_options, limits.mem, name, type, .value = unit, __VA_ARGS__)
 
 static const struct args_option run_options[] = {
     OPTION(struct run_options, template, "template", ARGS_TEXT, .letter = 't', .value = "NAME",
@@ -148,15 +148,7 @@ static int fill_request(const struct run *r, struct keep_request *q, struct err 
 
     q->verb = KEEP_CREATE;
     memcpy(q->id, r->id, sizeof(q->id));
-    c->limits =
-        (struct limits){ .memory_bytes = (uint64_t)o->memory,
-                         .cpu_milli = (uint64_t)o->cpus,
-                         .pids = (uint64_t)o->pids,
-                         .io_weight = (uint64_t)o->io_weight,
-                         .open_files = (uint64_t)o->files,
-                         .disk_bytes = (uint64_t)o->disk,
-                         .log_bytes = (uint64_t)o->log,
-                         .lifetime_ms = (uint64_t)MIN(o->timeout, INT64_MAX / 1000) * 1000 };
+    c->limits = limit_args_read(&o->limits);
     l = c->limits;
     for (enum limit_id id = 0; id < LIMIT_COUNT; id++) /* in a request 0 stands for the default */
         if (!limits_get(&l, id) && args_given(r->args, limit_rows[id].name))

@@ -3,6 +3,7 @@
 #define CLI_RUN_H
 
 #include "cli/args.h"
+#include "cli/limit_args.h"
 #include "keep/keep.h"
 #include "provider/envd.h"
 
@@ -16,7 +17,7 @@ enum {
 
 struct run_options {
     const char *template;
-    int64_t memory, cpus, disk, pids, files, io_weight, log, timeout;
+    struct limit_args limits;
     const char *network;
     struct args_list mounts, forwards, env;
     const char *user, *workdir;

@@ -48,11 +48,11 @@ static void say_limits(const struct run *r)
 /* Only those that were asked for: what nobody set nobody misses. `cove doctor` tells of all. */
 static void say_unenforced(const struct run *r)
 {
-    const int64_t asked[LIMIT_COUNT] = { [LIMIT_MEMORY] = r->o->memory,
-                                         [LIMIT_CPU] = r->o->cpus,
-                                         [LIMIT_PIDS] = r->o->pids,
-                                         [LIMIT_IO] = r->o->io_weight,
-                                         [LIMIT_DISK] = r->o->disk };
+    const int64_t asked[LIMIT_COUNT] = { [LIMIT_MEMORY] = r->o->limits.memory,
+                                         [LIMIT_CPU] = r->o->limits.cpus,
+                                         [LIMIT_PIDS] = r->o->limits.pids,
+                                         [LIMIT_IO] = r->o->limits.io_weight,
+                                         [LIMIT_DISK] = r->o->limits.disk };
 
     for (enum limit_id id = 0; id < LIMIT_COUNT; id++)
         if (asked[id] && r->state.unenforced & 1u << id)

@@ -8,11 +8,12 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/dirs.h"
+#include "cli/limit_args.h"
 
 struct template_options {
     bool json;
     const char *data_dir;
-    int64_t memory, cpus, pids, io_weight, files, disk, log, timeout;
+    struct limit_args limits;
     const char *user, *workdir;
     struct args_list set;
 };
@@ -113,20 +114,6 @@ static void print_added(const struct template_spec *spec, const struct template_
         printf("  unpacked without root: every file belongs to root inside\n");
 }
 
-static struct limits limits_of(const struct template_options *o)
-{
-    return (struct limits){
-        .memory_bytes = (uint64_t)o->memory,
-        .cpu_milli = (uint64_t)o->cpus,
-        .pids = (uint64_t)o->pids,
-        .io_weight = (uint64_t)o->io_weight,
-        .open_files = (uint64_t)o->files,
-        .disk_bytes = (uint64_t)o->disk,
-        .log_bytes = (uint64_t)o->log,
-        .lifetime_ms = (uint64_t)o->timeout * 1000,
-    };
-}
-
 static int apply_settings(const struct args_list *set, struct err *err)
 {
     static const struct setting *const tables[] = { unpack_settings, NULL };
@@ -148,7 +135,7 @@ static int run_add(struct args *a)
                                   .source = source,
                                   .user = o->user,
                                   .workdir = o->workdir,
-                                  .limits = limits_of(o),
+                                  .limits = limit_args_read(&o->limits),
                                   .progress = terminal ? show_progress : NULL };
     struct template_added added;
     int r;
@@ -246,14 +233,14 @@ static int run_remove(struct args *a)
            .help = "default of its sandboxes: " text)
 
 static const struct args_option add_options[] = {
-    LIMIT(memory, "memory", ARGS_SIZE, "SIZE", "memory"),
-    LIMIT(cpus, "cpus", ARGS_CPUS, "NUMBER", "cores' worth of processor time"),
-    LIMIT(disk, "disk", ARGS_SIZE, "SIZE", "bytes on disk that differ from the template"),
-    LIMIT(pids, "pids", ARGS_COUNT, "NUMBER", "processes and threads"),
-    LIMIT(files, "files", ARGS_COUNT, "NUMBER", "open files per process"),
-    LIMIT(io_weight, "io-weight", ARGS_COUNT, "NUMBER", "share of disk time against others"),
-    LIMIT(log, "log", ARGS_SIZE, "SIZE", "output kept per command"),
-    LIMIT(timeout, "timeout", ARGS_DURATION, "TIME", "time until they end"),
+    LIMIT(limits.memory, "memory", ARGS_SIZE, "SIZE", "memory"),
+    LIMIT(limits.cpus, "cpus", ARGS_CPUS, "NUMBER", "cores' worth of processor time"),
+    LIMIT(limits.disk, "disk", ARGS_SIZE, "SIZE", "bytes on disk that differ from the template"),
+    LIMIT(limits.pids, "pids", ARGS_COUNT, "NUMBER", "processes and threads"),
+    LIMIT(limits.files, "files", ARGS_COUNT, "NUMBER", "open files per process"),
+    LIMIT(limits.io_weight, "io-weight", ARGS_COUNT, "NUMBER", "share of disk time against others"),
+    LIMIT(limits.log, "log", ARGS_SIZE, "SIZE", "output kept per command"),
+    LIMIT(limits.timeout, "timeout", ARGS_DURATION, "TIME", "time until they end"),
     LIMIT(user, "user", ARGS_TEXT, "NAME", "user that commands run as"),
     LIMIT(workdir, "workdir", ARGS_TEXT, "DIR", "directory that commands start in"),
     OPTION(struct template_options, set, "set", ARGS_TEXT, .value = "NAME=VALUE",

@@ -24,8 +24,6 @@ static const uint64_t guest_needs = BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT
                                     BIT(CAP_KILL) | BIT(CAP_SETUID) | BIT(CAP_SETGID) |
                                     BIT(CAP_SETPCAP);
 
-uint64_t privilege_set(void) { return ordinary; }
-
 static int hold_only(uint64_t set)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };

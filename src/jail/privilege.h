@@ -8,7 +8,6 @@
 
 #include "base/err.h"
 
-uint64_t privilege_set(void); /* bits 1 << CAP_x of the ordinary profile */
 /* For the child, after its last mount and after the filter: limits what it and its children can
  * ever hold. */
 int privilege_drop(bool strict, struct err *err);
