@@ -18,6 +18,7 @@
 
 #include "base/mem.h"
 #include "io/co_switch.h"
+#include "io/workers.h"
 
 #ifdef CO_ASAN
 enum { STACK = 512 << 10 }; /* red zones make frames several times larger */
@@ -60,12 +61,16 @@ static _Thread_local struct loop {
     char *fresh; /* the rest of the newest slab of stacks */
     struct co_context main;
     struct co *current, *head, **tail, *free;
+    struct co **cold; /* stacks without a page; not a list, which would need one */
+    int ncold, capcold;
     struct co **heap;
     struct fdslot *fd;
     struct list all;
     uint64_t ids;
     int64_t now;
-    unsigned tidied;      /* nothing happened since memory was given back */
+    int64_t window;       /* its end */
+    int events;           /* in it */
+    int quiet;            /* windows in a row with few */
     pthread_mutex_t lock; /* guards done */
     struct co *done;      /* finished co_call()s */
 } * L;
@@ -230,6 +235,8 @@ int co_go(co_fn *fn, void *arg, struct co_ref *out)
     if (c) {
         L->free = c->next;
         L->nfree--;
+    } else if (L->ncold) {
+        c = L->cold[--L->ncold];
     } else if (!(c = new_stack())) {
         return -1;
     }
@@ -330,7 +337,9 @@ static void deliver(const struct epoll_event *ev)
 
 /* ---- after a burst: the memory it needed goes back ---- */
 
-enum { IDLE_MS = 2000, LATE_MS = 6000, IDLE_HOOKS = 8 };
+/* A window with few events is an idle one, and not one without any: somebody who asks for our
+ * health each second must not keep us as large as we ever were. */
+enum { WINDOW_MS = 2000, BUSY = 256, TIDY_SOON = 1, TIDY_LATE = 4, IDLE_HOOKS = 8 };
 
 static void (*idle_hooks[IDLE_HOOKS])(void); /* filled at start, before there are threads */
 
@@ -345,32 +354,66 @@ void co_on_idle(void (*fn)(void))
     abort(); /* more kinds of pools than anybody needs */
 }
 
-static void when_idle(void)
+/* Free stacks lose every page, with struct co in it: a stale co_ref then reads the id 0. */
+static void chill_free(void)
 {
-    for (struct co *c = L->free; c; c = c->next)
-        madvise(stack_base(c) + PAGE, STACK - 2 * PAGE, MADV_DONTNEED);
+    if (L->capcold < L->ncold + L->nfree) {
+        L->capcold = L->ncold + L->nfree;
+        L->cold = xrealloc(L->cold, sizeof(struct co *) * (size_t)L->capcold);
+    }
+    for (struct co *c = TAKE(L->free, NULL), *next; c; c = next) {
+        next = c->next;
+        L->cold[L->ncold++] = c;
+        madvise(stack_base(c) + PAGE, STACK - PAGE, MADV_DONTNEED);
+    }
+    L->nfree = 0;
+}
+
+static void tidy(void)
+{
+    chill_free();
     for (size_t i = IDLE_HOOKS; i--;) /* the first registered is the heap that all others free to */
         if (idle_hooks[i])
             idle_hooks[i]();
 }
 
-/* Waits for events. The first long waits after some are cut, to tidy up: soon, and once more when
- * the worker threads have left, with what they kept for themselves. */
+/* Tidies up after the first quiet window behind some events, and once more when the worker threads
+ * have left, with what they kept for themselves. */
+static void end_window(void)
+{
+    if (L->events >= BUSY)
+        L->quiet = 0;
+    else if (++L->quiet == TIDY_SOON || L->quiet == TIDY_LATE)
+        tidy();
+    L->events = 0;
+    L->window = L->now + WINDOW_MS;
+}
+
+/* How long to wait for events at most, in the terms of epoll_wait. */
+static int wait_ms(void)
+{
+    int64_t until = L->nheap ? L->heap[0]->deadline : NEVER;
+
+    if (L->quiet < TIDY_LATE)
+        until = MIN(until, L->window);
+    if (L->head || until <= L->now)
+        return 0;
+    return until == NEVER ? -1 : (int)MIN(until - L->now, (int64_t)1 << 30);
+}
+
 static int wait_events(struct epoll_event *ev)
 {
-    static const int tidy_ms[] = { IDLE_MS, LATE_MS };
-    int64_t ms = L->head ? 0 : L->nheap ? MAX(L->heap[0]->deadline - L->now, (int64_t)0) : -1;
-    bool tidy = L->tidied < ARRAY_LEN(tidy_ms) && (ms < 0 || ms > tidy_ms[L->tidied]);
-    int n =
-        epoll_wait(L->ep, ev, EVENTS, tidy ? tidy_ms[L->tidied] : (int)MIN(ms, (int64_t)1 << 30));
+    int n = epoll_wait(L->ep, ev, EVENTS, wait_ms());
 
-    if (n > 0)
-        L->tidied = 0;
-    if (n || !tidy)
+    L->now = clock_ms();
+    if (n <= 0)
         return n;
-    L->tidied++;
-    when_idle();
-    return 0;
+    if (L->quiet >= TIDY_LATE) { /* it begins with this event */
+        L->window = L->now + WINDOW_MS;
+        L->quiet = 0;
+    }
+    L->events += n;
+    return n;
 }
 
 static void poll_events(void)
@@ -378,7 +421,8 @@ static void poll_events(void)
     struct epoll_event ev[EVENTS];
     int n = wait_events(ev);
 
-    L->now = clock_ms();
+    if (L->quiet < TIDY_LATE && L->now >= L->window)
+        end_window();
     for (int i = 0; i < n; i++)
         deliver(&ev[i]);
     while (L->nheap && L->heap[0]->deadline <= L->now)
@@ -449,31 +493,18 @@ void co_pass(void)
     switch_away(L->current);
 }
 
-/* ---- blocking work on a worker thread ----
- *
- * Workers are started as needed, up to MAX_WORKERS, and leave after a while without work, so that
- * an idle process has one thread. */
+/* ---- blocking work on a worker thread ---- */
 
 struct job {
-    co_fn *fn;
-    void *arg;
+    struct work work; /* first: finish() is given it */
     struct loop *loop;
     struct co *co;
-    struct job *next;
 };
 
-enum { MAX_WORKERS = 16, WORKER_IDLE_S = 5, WORKER_STACK = 256 << 10 };
-
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t some;
-    struct job *head, **tail;
-    int idle, threads, queued;
-} pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .some = PTHREAD_COND_INITIALIZER };
-
-static void finish(struct job *j) /* j is on the coroutine's stack: gone once it is woken */
+static void finish(struct work *w) /* it is on the coroutine's stack: gone once that is woken */
 {
     static const uint64_t one = 1;
+    struct job *j = (struct job *)w;
     struct loop *l = j->loop;
 
     pthread_mutex_lock(&l->lock);
@@ -484,68 +515,11 @@ static void finish(struct job *j) /* j is on the coroutine's stack: gone once it
     pthread_mutex_unlock(&l->lock);
 }
 
-static void *worker(void *unused)
-{
-    struct timespec until;
-    struct job *j;
-
-    (void)unused;
-    pthread_mutex_lock(&pool.lock);
-    for (;;) {
-        pool.idle++;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += WORKER_IDLE_S;
-        while (!pool.head)
-            if (pthread_cond_timedwait(&pool.some, &pool.lock, &until) == ETIMEDOUT && !pool.head) {
-                pool.idle--;
-                pool.threads--;
-                pthread_mutex_unlock(&pool.lock);
-                return NULL;
-            }
-        pool.idle--;
-        j = pool.head;
-        pool.head = j->next;
-        pool.queued--;
-        pthread_mutex_unlock(&pool.lock);
-        j->fn(j->arg);
-        finish(j);
-        pthread_mutex_lock(&pool.lock);
-    }
-}
-
-static int start_worker(void)
-{
-    pthread_attr_t attr;
-    pthread_t t;
-    int e;
-
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, WORKER_STACK);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    e = pthread_create(&t, &attr, worker, NULL);
-    pthread_attr_destroy(&attr);
-    return e;
-}
-
 void co_call(co_fn *fn, void *arg)
 {
-    struct job j = { fn, arg, L, L->current, NULL };
-    bool alone;
+    struct job j = { { fn, arg, finish, NULL }, L, L->current };
 
-    pthread_mutex_lock(&pool.lock);
-    if (pool.idle <= pool.queued && pool.threads < MAX_WORKERS && !start_worker())
-        pool.threads++; /* the idle ones are spoken for by what is queued already */
-    alone = !pool.threads;
-    if (!alone) {
-        if (!pool.head)
-            pool.tail = &pool.head;
-        *pool.tail = &j;
-        pool.tail = &j.next;
-        pool.queued++;
-        pthread_cond_signal(&pool.some);
-    }
-    pthread_mutex_unlock(&pool.lock);
-    if (alone) { /* no thread to be had: blocking the loop beats failing */
+    if (!workers_take(&j.work)) { /* no thread to be had: blocking the loop beats failing */
         fn(arg);
         return;
     }

@@ -307,9 +307,19 @@ def test_a_metrics_storm_of_vanishing_clients_leaves_the_memory_as_it_was(shared
             raw.leave(how)
         shared.check()
 
+    def crowd(count):
+        clients = [Raw(port) for _ in range(count)]
+        for raw in clients:
+            data = WHOLE["upload"](folder)
+            raw.send(data[:len(data) // 2])
+        assert ask(port, WHOLE["metrics"](folder)).status == 200     # all are accepted
+        for raw in clients:
+            raw.leave(how)
+
     wave(500)
     time.sleep(3 * SLOWER)              # two idle seconds, and the guest gives its pools back
     before = shared.guest.rss_kib()
+    crowd(600)                          # more at once than ever before
     wave(1500)
     # on a busy machine it has work left when the last client is gone, and is idle later
     if not SANITIZED:
