@@ -49,8 +49,8 @@ void co_call(co_fn *fn, void *arg); /* runs fn on a worker thread with a full st
  * within a few ms, so that a fast peer does not cost a trip to the loop for every buffer. A slow
  * one goes back to the loop at once, and holds no thread. */
 bool co_linger_in_call(int fd, enum co_dir dir, int64_t moved);
-/* fn runs whenever the loop has been idle for two seconds, and once more after six others, when the
- * worker threads have left: the place to give memory back.
+/* fn runs after two seconds with little to do, and once more after six others, when the worker
+ * threads have left: the place to give memory back.
  * Registering it again changes nothing. (On threads there is no loop, and it never runs.) */
 void co_on_idle(void (*fn)(void));
 void co_trim(void); /* before a long wait: give back the stack pages below the caller */

@@ -450,6 +450,7 @@ static void loop_free(struct loop *l)
     close(l->event);
     free(l->fd);
     free(l->heap);
+    free(l->cold);
     free(l); /* the stacks stay mapped: a worker's stale reference must never fault */
 }
 
@@ -462,6 +463,7 @@ int co_run(co_fn *fn, void *arg)
     L->ep = epoll_create1(EPOLL_CLOEXEC);
     L->event = ev.data.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     L->now = clock_ms();
+    L->window = L->now + WINDOW_MS;
     L->tail = &L->head;
     list_init(&L->all);
     pthread_mutex_init(&L->lock, NULL);
