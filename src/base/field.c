@@ -3,6 +3,8 @@
 
 #include <ctype.h>
 
+enum { JSON_TEXT = JSON_COMPACT | JSON_ENCODE_ANY };
+
 struct reader {
     enum field_mode mode;
     struct arena *a;
@@ -40,7 +42,9 @@ static int decode_str(const struct reader *r, const struct field *f, json_t *j, 
     if (json_string_length(j) > max)
         return bad_size(r, f, "bytes", json_string_length(j), max);
     if (json_string_length(j) < (size_t)f->min)
-        return bad(r, f, "must not be empty");
+        return f->min > 1 ? err_set(r->err, ERR_INVALID, "field '%s' must have %lld bytes or more",
+                                    f->name, (long long)f->min)
+                          : bad(r, f, "must not be empty");
     *out = arena_strdup(r->a, (struct str){ json_string_value(j), json_string_length(j) });
     return 0;
 }
@@ -63,9 +67,11 @@ static int decode_int(const struct reader *r, const struct field *f, json_t *j, 
 
 static int decode_enum(const struct reader *r, const struct field *f, json_t *j, int64_t *out)
 {
+    bool by_number = r->mode == FIELDS_PROTO && json_is_integer(j);
+
     for (const struct field_name *e = f->names; e->name; e++)
         if (json_is_string(j) ? !strcmp(json_string_value(j), e->name)
-                              : json_is_integer(j) && json_integer_value(j) == e->value) {
+                              : by_number && json_integer_value(j) == e->value) {
             *out = e->value;
             return 0;
         }
@@ -161,6 +167,18 @@ static int decode_bytes(const struct reader *r, const struct field *f, json_t *j
     return 0;
 }
 
+/* The depth was bounded before the parser saw it, so that writing it does not recurse further. */
+static int decode_json(const struct reader *r, const struct field *f, json_t *j, char **out)
+{
+    size_t max = f->max ? (size_t)f->max : FIELD_STR_MAX, n = json_dumpb(j, NULL, 0, JSON_TEXT);
+
+    if (n > max)
+        return bad_size(r, f, "bytes", n, max);
+    *out = arena_alloc(r->a, n + 1);
+    json_dumpb(j, *out, n, JSON_TEXT);
+    return 0;
+}
+
 static int decode_value(const struct reader *r, const struct field *f, json_t *j, void *at)
 {
     void *sub;
@@ -173,6 +191,7 @@ static int decode_value(const struct reader *r, const struct field *f, json_t *j
     case F_STRS: return decode_strs(r, f, j, at);
     case F_BYTES: return decode_bytes(r, f, j, at);
     case F_OBJS: return decode_objs(r, f, j, at);
+    case F_JSON: return decode_json(r, f, j, at);
     case F_BOOL:
         if (!json_is_boolean(j))
             return bad(r, f, "must be true or false");
@@ -205,7 +224,8 @@ static void set_default(const struct field *f, void *at)
     case F_STRS:
     case F_BYTES:
     case F_OBJ:
-    case F_OBJS: break; /* zero is their default */
+    case F_OBJS:
+    case F_JSON: break; /* zero is their default */
     }
 }
 
@@ -254,7 +274,7 @@ static int decode_object(const struct reader *r, const struct field *table, json
         seen += v != NULL;
         if (!v && r->mode == FIELDS_PROTO)
             v = get_snake(j, f->name);
-        if (v && json_is_null(v) && r->mode == FIELDS_PROTO)
+        if (v && json_is_null(v) && r->mode != FIELDS_STRICT)
             v = NULL;
         if (!v) {
             if (f->flags & F_REQUIRED)

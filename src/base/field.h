@@ -48,6 +48,7 @@ enum field_type {
     F_ENUM,  /* int64_t, one of .names */
     F_OBJ,   /* pointer to a struct described by .sub, NULL when absent */
     F_OBJS,  /* struct objs described by .sub; max: number of items */
+    F_JSON,  /* char *, any value as compact JSON text, NULL when absent; max: bytes */
 };
 
 enum {
@@ -85,9 +86,10 @@ struct field {
     }
 
 enum field_mode {
-    FIELDS_STRICT, /* an unknown key is an error; null is not a value */
-    FIELDS_PROTO,  /* protobuf's JSON: unknown keys and nulls are passed over, snake_case names and
-                      numbers in strings are accepted */
+    FIELDS_STRICT,  /* an unknown key is an error; null is not a value */
+    FIELDS_PROTO,   /* protobuf's JSON: unknown keys and nulls are passed over, snake_case names,
+                       numbers in strings and enums by number are accepted */
+    FIELDS_LENIENT, /* unknown keys and nulls are passed over, nothing else */
 };
 
 /* Fills out (zeroed by the caller) from a JSON object; what it points to lives in the arena. */
@@ -97,6 +99,7 @@ int field_decode_text(const struct field *table, enum field_mode mode, struct st
                       struct arena *a, void *out, struct err *err);
 void field_encode(const struct field *table, const void *in, struct buf *b);
 void field_schema(const struct field *table, struct buf *b); /* a JSON schema object */
+void field_schema_of(const struct field *f, struct buf *b);  /* the schema of one value */
 
 const char *map_get(const struct map *m, const char *key); /* the last one wins; NULL: none */
 

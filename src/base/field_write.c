@@ -4,7 +4,8 @@
 static bool is_zero(const struct field *f, const void *at)
 {
     switch (f->type) {
-    case F_STR: return !*(char *const *)at;
+    case F_STR:
+    case F_JSON: return !*(char *const *)at;
     case F_INT:
     case F_ENUM: return !*(const int64_t *)at;
     case F_BOOL: return !*(const bool *)at;
@@ -72,6 +73,12 @@ static void put_value(const struct field *f, struct buf *b, const void *at)
             json_put_null(b);
         break;
     case F_OBJS: put_objs(f, b, at); break;
+    case F_JSON:
+        if (*(char *const *)at)
+            json_put_raw(b, str_of(*(char *const *)at));
+        else
+            json_put_null(b);
+        break;
     }
 }
 
@@ -149,13 +156,13 @@ static void schema_value(const struct field *f, struct buf *b)
     case F_ENUM: schema_enum(f, b); break;
     case F_STRS:
     case F_OBJS: schema_array(f, b); break;
-    case F_OBJ: break; /* written by field_schema */
+    case F_JSON: break; /* no type: any value */
+    case F_OBJ: break;  /* written by field_schema */
     }
 }
 
-static void schema_field(const struct field *f, struct buf *b)
+void field_schema_of(const struct field *f, struct buf *b)
 {
-    json_key(b, f->name);
     if (f->type == F_OBJ) {
         field_schema(f->sub, b);
         return;
@@ -179,7 +186,8 @@ void field_schema(const struct field *table, struct buf *b)
     json_key(b, "properties");
     json_open(b, '{');
     for (const struct field *f = table; f->name; f++) {
-        schema_field(f, b);
+        json_key(b, f->name);
+        field_schema_of(f, b);
         required |= f->flags & F_REQUIRED;
     }
     json_close(b, '}');

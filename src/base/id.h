@@ -5,5 +5,7 @@
 #include <stddef.h>
 
 void id_random(char *out, size_t n); /* n characters of [a-z0-9] and a NUL: n + 1 bytes */
+void id_hex(char *out, size_t n);    /* the same of [0-9a-f] */
+void id_bytes(void *out, size_t n);
 
 #endif

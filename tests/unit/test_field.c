@@ -358,3 +358,54 @@ TEST(every_type_has_a_schema_type)
     buf_free(&b);
     arena_free(&arena);
 }
+
+/* ---- values that are passed on, and lenient reading ---- */
+
+struct loose {
+    char *any;
+    int64_t kind;
+};
+
+static const struct field loose_fields[] = {
+    FIELD(struct loose, any, F_JSON, .max = 20, .flags = F_OMIT),
+    FIELD(struct loose, kind, F_ENUM, .names = kinds),
+    {},
+};
+
+static int decode_loose(enum field_mode mode, const char *text, struct loose *to)
+{
+    *to = (struct loose){ 0 };
+    err = (struct err){ 0 };
+    return field_decode_text(loose_fields, mode, str_of(text), &arena, to, &err);
+}
+
+TEST(any_value_is_kept_as_compact_text)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+    struct loose l;
+
+    CHECK_INT(decode_loose(FIELDS_STRICT, "{\"any\": {\"a\": [1, \"x\"]}}", &l), 0);
+    CHECK_STR(l.any, "{\"a\":[1,\"x\"]}");
+    field_encode(loose_fields, &l, &b);
+    CHECK_STR(buf_cstr(&b), "{\"any\":{\"a\":[1,\"x\"]},\"kind\":\"KIND_NONE\"}");
+    CHECK_INT(decode_loose(FIELDS_STRICT, "{\"any\": 7}", &l), 0);
+    CHECK_STR(l.any, "7");
+    CHECK_INT(decode_loose(FIELDS_STRICT, "{}", &l), 0);
+    CHECK(!l.any);
+    CHECK_INT(decode_loose(FIELDS_STRICT, "{\"any\": \"0123456789012345678\"}", &l), -1);
+    CHECK_STR(err.msg, "field 'any' has 21 bytes, the limit is 20");
+    arena_free(&arena);
+}
+
+TEST(lenient_reading_passes_over_unknown_keys_and_nulls_only)
+{
+    struct loose l;
+
+    CHECK_INT(decode_loose(FIELDS_LENIENT, "{\"new\": 1, \"any\": null, \"kind\": null}", &l), 0);
+    CHECK(!l.any);
+    CHECK_INT(decode_loose(FIELDS_LENIENT, "{\"kind\": 1}", &l), -1);
+    CHECK_INT(decode_loose(FIELDS_STRICT, "{\"kind\": 1}", &l), -1);
+    CHECK_INT(decode_loose(FIELDS_PROTO, "{\"kind\": 1}", &l), 0);
+    CHECK_INT(l.kind, 1);
+    arena_free(&arena);
+}

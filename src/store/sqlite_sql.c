@@ -1,0 +1,113 @@
+/* sqlite_sql.c - the text of every statement. Those over a sandbox's row are made from its table of
+ * columns, so that neither the order nor a name can differ between writing and reading. */
+#include "store/column.h"
+#include "store/sqlite.h"
+
+enum part { WHOLE, SELECT_SANDBOX, INSERT_SANDBOX, UPDATE_SANDBOX };
+
+#define USER_COLUMNS "id, name, role, password, locked, created_ms"
+#define KEY_COLUMNS  "id, user, hash, shown, name, created_ms, used_ms"
+
+static const struct {
+    enum part part;
+    const char *rest;
+} texts[SQLS] = {
+    [SQL_BEGIN] = { WHOLE, "BEGIN IMMEDIATE" },
+    [SQL_COMMIT] = { WHOLE, "COMMIT" },
+    [SQL_ROLLBACK] = { WHOLE, "ROLLBACK" },
+
+    [SQL_SANDBOX_ADD] = { INSERT_SANDBOX, "" },
+    [SQL_SANDBOX_SAVE] = { UPDATE_SANDBOX, " WHERE id = ? AND state = ?" },
+    /* `live` is apart: ordinary saves leave its index alone. */
+    [SQL_SANDBOX_END] = { UPDATE_SANDBOX, ", live = 0, idem_key = iif(:started_ms, idem_key, NULL),"
+                                          " idem_hash = iif(:started_ms, idem_hash, NULL)"
+                                          " WHERE id = ? AND state = ?" },
+    [SQL_SANDBOX_STATE] = { WHOLE, "SELECT state FROM sandboxes WHERE id = ?" },
+    [SQL_SANDBOX_BY_ID] = { SELECT_SANDBOX, " WHERE id = ?" },
+    [SQL_SANDBOX_BY_UUID] = { SELECT_SANDBOX, " WHERE uuid = ?" },
+    [SQL_SANDBOX_BY_KEY] = { SELECT_SANDBOX, " WHERE owner = ? AND idem_key = ?" },
+    [SQL_SANDBOX_LIVE] = { SELECT_SANDBOX, " WHERE live = 1 AND node = ? ORDER BY n" },
+    [SQL_SANDBOX_ENDED] = { SELECT_SANDBOX, " WHERE live = 0 ORDER BY ended_ms DESC, n DESC"
+                                            " LIMIT ?" },
+    [SQL_SANDBOX_ENDED_OF] = { SELECT_SANDBOX, " WHERE live = 0 AND owner = ?"
+                                               " ORDER BY ended_ms DESC, n DESC LIMIT ?" },
+    [SQL_SANDBOX_PRUNE] = { WHOLE, "DELETE FROM sandboxes WHERE n IN (SELECT n FROM sandboxes"
+                                   " WHERE live = 0 AND ended_ms < ? ORDER BY ended_ms LIMIT ?)" },
+
+    [SQL_EVENT_ADD] = { WHOLE, "INSERT INTO events (seq, at_ms, kind, actor, text, detail, sandbox)"
+                               " SELECT 1 + max((SELECT seq FROM event_floor),"
+                               " ifnull((SELECT max(seq) FROM events), 0)), ?, ?, ?, ?, ?, n"
+                               " FROM sandboxes WHERE id = ?" },
+    [SQL_EVENT_FLOOR] = { WHOLE, "UPDATE event_floor SET seq = max(seq,"
+                                 " ifnull((SELECT max(seq) FROM events), 0))" },
+    [SQL_EVENT_LIST] = { WHOLE, "SELECT e.seq, e.at_ms, e.kind, e.actor, e.text, e.detail, s.id"
+                                " FROM sandboxes s JOIN events e ON e.sandbox = s.n"
+                                " WHERE s.id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?" },
+
+    [SQL_USER_ADD] = { WHOLE, "INSERT INTO users (name, role, password, locked, created_ms)"
+                              " VALUES (?, ?, ?, ?, ?)" },
+    [SQL_USER_SAVE] = { WHOLE, "UPDATE users SET name = ?, role = ?, password = ?, locked = ?,"
+                               " created_ms = ? WHERE id = ?" },
+    [SQL_USER_BY_NAME] = { WHOLE, "SELECT " USER_COLUMNS " FROM users WHERE name = ?" },
+    [SQL_USER_BY_ID] = { WHOLE, "SELECT " USER_COLUMNS " FROM users WHERE id = ?" },
+    [SQL_USER_LIST] = { WHOLE, "SELECT " USER_COLUMNS " FROM users ORDER BY id" },
+
+    [SQL_KEY_ADD] = { WHOLE, "INSERT INTO keys (" KEY_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?)" },
+    [SQL_KEY_BY_HASH] = { WHOLE, "SELECT " KEY_COLUMNS " FROM keys WHERE hash = ?" },
+    [SQL_KEY_LIST] = { WHOLE, "SELECT " KEY_COLUMNS " FROM keys WHERE user = ?1 OR ?1 = 0"
+                              " ORDER BY created_ms, id" },
+    [SQL_KEY_USED] = { WHOLE, "UPDATE keys SET used_ms = max(used_ms, ?) WHERE id = ?" },
+    [SQL_KEY_REMOVE] = { WHOLE, "DELETE FROM keys WHERE id = ?1 AND (user = ?2 OR ?2 = 0)" },
+
+    [SQL_VALUE_GET] = { WHOLE, "SELECT value FROM node_values WHERE name = ?" },
+    [SQL_VALUE_SET] = { WHOLE, "INSERT INTO node_values (name, value) VALUES (?, ?)"
+                               " ON CONFLICT (name) DO UPDATE SET value = excluded.value" },
+    [SQL_VALUE_ONCE] = { WHOLE, "INSERT INTO node_values (name, value) VALUES (?, ?)"
+                                " ON CONFLICT (name) DO NOTHING" },
+};
+
+/* A parameter has its column's name, and so the number of the place where it first comes. */
+enum list { NAMES, PARAMETERS, ASSIGNMENTS };
+
+static void columns(struct buf *out, enum list what)
+{
+    const char *comma = "";
+
+    for (const struct column *c = column_sandbox; c->name; c++)
+        if (what != ASSIGNMENTS || !c->fixed) {
+            buf_puts(out, comma);
+            buf_printf(out, "%s%s", what == PARAMETERS ? ":" : "", c->name);
+            if (what == ASSIGNMENTS)
+                buf_printf(out, " = :%s", c->name);
+            comma = ", ";
+        }
+}
+
+static void part_text(enum part part, struct buf *out)
+{
+    switch (part) {
+    case WHOLE: break;
+    case SELECT_SANDBOX:
+        buf_puts(out, "SELECT ");
+        columns(out, NAMES);
+        buf_puts(out, " FROM sandboxes");
+        break;
+    case INSERT_SANDBOX:
+        buf_puts(out, "INSERT INTO sandboxes (");
+        columns(out, NAMES);
+        buf_puts(out, ", live) VALUES (");
+        columns(out, PARAMETERS);
+        buf_puts(out, ", :live)");
+        break;
+    case UPDATE_SANDBOX:
+        buf_puts(out, "UPDATE sandboxes SET ");
+        columns(out, ASSIGNMENTS);
+        break;
+    }
+}
+
+void sqlite_sql(enum sql which, struct buf *out)
+{
+    part_text(texts[which].part, out);
+    buf_puts(out, texts[which].rest);
+}

@@ -1,0 +1,268 @@
+/* test_store_crash.c - the SQLite store in bad times: a full disk, kill -9 at any moment, a log
+ * that never rests; and copies of it. */
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "base/id.h"
+#include "store/sqlite.h"
+#include "store_fixture.h"
+
+/* ---- a full disk ---- */
+
+/* Writes until there is no room; then makes room and goes on. 0, or the line that failed. */
+static int fill(const char *path, int (*make_room)(const char *path))
+{
+    struct user u = { .name = "ann" };
+    struct store *s = NULL;
+    static char big[8 << 10];
+    int acknowledged = 0, n = 0;
+
+    memset(big, 'x', sizeof(big) - 1);
+    if (store_open_sqlite(path, &s, &err) || s->ops->user_add(s, &u, &err))
+        return __LINE__;
+    for (;; acknowledged++) {
+        struct sandbox b = sample(u.id);
+
+        b.label = big;
+        if (s->ops->sandbox_add(s, &b, NULL, NULL, &err))
+            break;
+        if (acknowledged == 100000)
+            return __LINE__;
+    }
+    if (err.code != ERR_NO_SPACE || !strstr(err.msg, path))
+        return __LINE__;
+    if (s->ops->sandbox_live(s, "n1", count, &n, &err) || n != acknowledged)
+        return __LINE__;
+    if (make_room(path))
+        return __LINE__;
+    u.locked = true;
+    if (s->ops->user_save(s, &u, &err))
+        return __LINE__;
+    store_closep(&s);
+    n = 0;
+    if (store_open_sqlite(path, &s, &err) || s->ops->sandbox_live(s, "n1", count, &n, &err))
+        return __LINE__;
+    store_closep(&s);
+    return n == acknowledged ? 0 : __LINE__;
+}
+
+static int raise_bound(const char *path)
+{
+    struct rlimit l;
+
+    (void)path;
+    return getrlimit(RLIMIT_FSIZE, &l) ||
+           setrlimit(RLIMIT_FSIZE, &(struct rlimit){ l.rlim_max, l.rlim_max });
+}
+
+static void run_child(int (*fn)(void))
+{
+    pid_t pid = fork();
+    int status;
+
+    if (!pid) {
+        int line = fn();
+
+        if (line)
+            fprintf(stderr, "# line %d: %s\n", line, err.msg);
+        _exit(line != 0);
+    }
+    CHECK_INT(waitpid(pid, &status, 0), pid);
+    CHECK(WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), 0);
+}
+
+static int fill_to_bound(void)
+{
+    struct rlimit l;
+
+    signal(SIGXFSZ, SIG_IGN);
+    if (getrlimit(RLIMIT_FSIZE, &l) ||
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 3 << 20, l.rlim_max }))
+        return __LINE__;
+    return fill(scratch_path("bound.db"), raise_bound);
+}
+
+TEST(a_bound_on_file_sizes_is_no_space_and_raising_it_lets_work_go_on)
+{
+    scratch_path(""); /* the directory is this process's */
+    run_child(fill_to_bound);
+}
+
+static char ballast[160];
+static int drop_ballast(const char *path)
+{
+    (void)path;
+    return unlink(ballast);
+}
+
+static int fill_disk(void)
+{
+    char dir[128], path[160], block[64 << 10] = { 1 };
+
+    snprintf(dir, sizeof(dir), "%s", scratch_path("disk"));
+    snprintf(path, sizeof(path), "%s/store.db", dir);
+    snprintf(ballast, sizeof(ballast), "%s/ballast", dir);
+    if (mkdir(dir, 0700) || unshare(CLONE_NEWNS) ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("cove-test", dir, "tmpfs", 0, "size=4m"))
+        return __LINE__;
+    for (int i = 0; i < 16; i++)
+        write_at(ballast, i * (off_t)sizeof(block), block, sizeof(block));
+    return fill(path, drop_ballast);
+}
+
+TEST(a_full_disk_is_no_space_and_making_room_lets_work_go_on)
+{
+    scratch_path("");
+    if (geteuid()) {
+        printf("# skipped: mounting a small file system needs root\n");
+        return;
+    }
+    run_child(fill_disk);
+}
+
+/* ---- kill -9 ---- */
+
+/* Says each id when it is acknowledged, until it is killed. */
+static void write_for_ever(const char *path, int64_t owner, int out)
+{
+    struct store *s = NULL;
+
+    if (store_open_sqlite(path, &s, &err))
+        _exit(1);
+    for (;;) {
+        struct event e = { .kind = "created", .actor = "ann", .text = "made" };
+        struct sandbox b = sample(owner);
+
+        if (s->ops->sandbox_add(s, &b, &e, NULL, &err))
+            _exit(2);
+        b.state = SANDBOX_RUNNING;
+        if (s->ops->sandbox_save(s, &b, SANDBOX_CREATING, &e, &err))
+            _exit(3);
+        if (write(out, b.id, SANDBOX_ID) != SANDBOX_ID)
+            _exit(4);
+    }
+}
+
+static void check_acknowledged(const char *path, const struct buf *ids)
+{
+    AUTO(store_closep) struct store *s = open_at(path); /* checks the whole file */
+
+    for (size_t at = 0; at + SANDBOX_ID <= ids->len; at += SANDBOX_ID) {
+        char id[SANDBOX_ID + 1] = { 0 };
+        struct sandbox b;
+
+        memcpy(id, ids->data + at, SANDBOX_ID);
+        OK(s->ops->sandbox_get(s, id, &b, &err));
+        CHECK_INT(b.state, SANDBOX_RUNNING);
+        sandbox_finish(&b);
+    }
+}
+
+TEST(what_was_acknowledged_survives_kill_9_at_any_moment)
+{
+    const char *path = filled(0);
+    size_t all = 0;
+
+    for (int round = 0; round < 50; round++) {
+        AUTO(buf_free) struct buf ids = { 0 };
+        unsigned char delay;
+        char block[4096];
+        int pipes[2], status;
+        ssize_t n;
+        pid_t pid;
+
+        id_bytes(&delay, 1);
+        CHECK_INT(pipe(pipes), 0);
+        fcntl(pipes[1], F_SETPIPE_SZ, 1 << 20); /* the child never waits for us */
+        pid = fork();
+        if (!pid)
+            write_for_ever(path, 1, pipes[1]);
+        close(pipes[1]);
+        poll(&(struct pollfd){ .fd = pipes[0], .events = POLLIN }, 1, 10000); /* it is at work */
+        usleep(delay * 150U);
+        kill(pid, SIGKILL);
+        CHECK_INT(waitpid(pid, &status, 0), pid);
+        CHECK(WIFSIGNALED(status));
+        while ((n = read(pipes[0], block, sizeof(block))) > 0)
+            buf_add(&ids, block, (size_t)n);
+        close(pipes[0]);
+        CHECK(ids.len);
+        all += ids.len / SANDBOX_ID;
+        check_acknowledged(path, &ids);
+    }
+    printf("# 50 kills, %zu rows acknowledged and found\n", all);
+}
+
+/* ---- the log, and copies ---- */
+
+/* The log's header counts how often it started over. */
+static unsigned times_started_over(const char *wal)
+{
+    unsigned char number[4] = { 0 };
+    int fd = open(wal, O_RDONLY | O_CLOEXEC);
+
+    CHECK(fd >= 0); /* the log is no file that SQLite has locks on */
+    CHECK_INT(pread(fd, number, sizeof(number), 12), sizeof(number));
+    close(fd);
+    return (unsigned)number[2] << 8 | number[3];
+}
+
+TEST(the_log_starts_over_while_writing_never_stops)
+{
+    const char *path = filled(0);
+    struct store *s = open_at(path);
+    unsigned before;
+    char wal[160];
+    int rows = 0;
+
+    snprintf(wal, sizeof(wal), "%s-wal", path);
+    sample_user(s, "bob"); /* makes the log */
+    before = times_started_over(wal);
+    while (rows % 100 || times_started_over(wal) < before + 2) {
+        struct sandbox b = sample(1);
+
+        OK(s->ops->sandbox_add(s, &b, NULL, NULL, &err));
+        CHECK(++rows < 200000);
+    }
+    printf("# twice within %d rows\n", rows);
+    store_closep(&s);
+    CHECK_INT(access(wal, F_OK), -1);
+}
+
+TEST(a_backup_is_a_store_of_its_own_made_while_the_other_works)
+{
+    const char *path = filled(500), *copy = scratch_path("copy.db");
+    struct store *s = open_at(path), *c;
+    int n = 0;
+    char part[160];
+
+    OK(store_backup(s, copy, &err));
+    CHECK_INT(mode_of(copy, ""), 0600);
+    sample_user(s, "bob"); /* comes too late for the copy */
+    FAILS(store_backup(s, copy, &err), ERR_CONFLICT);
+    CHECK(strstr(err.msg, copy));
+    c = open_at(copy);
+    OK(c->ops->sandbox_live(c, "n1", count, &n, &err));
+    CHECK_INT(n, 500);
+    sample_user(c, "bob");
+    store_closep(&c);
+    store_closep(&s);
+    snprintf(part, sizeof(part), "%s.part", copy);
+    CHECK_INT(access(part, F_OK), -1);
+}
+
+TEST(a_backup_that_cannot_be_written_leaves_nothing)
+{
+    struct store *s = open_at(filled(1));
+    const char *copy = scratch_path("none/copy.db");
+
+    FAILS(store_backup(s, copy, &err), ERR_NOT_FOUND);
+    CHECK(strstr(err.msg, copy));
+    store_closep(&s);
+}
