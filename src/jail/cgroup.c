@@ -274,12 +274,15 @@ static int write_limit(const struct cgroups *c, const char *name, const struct l
 
 /* Lowering memory below memsw and raising it above need opposite orders: the second round settles
  * whichever was refused in the first. */
-int cgroup_limit(const struct cgroups *c, const char *name, const struct limits *l, struct err *err)
+int cgroup_limit(const struct cgroups *c, const char *name, const struct limits *l,
+                 const struct limits *had, struct err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(limit_files); i++) {
         const struct limit_file *f = &limit_files[i];
         bool first = i + 1 < ARRAY_LEN(limit_files) && limit_files[i + 1].limit == f->limit;
 
+        if (had && limits_get(had, f->limit) == limits_get(l, f->limit))
+            continue;
         if (weakened("limits") || !write_limit(c, name, f, l))
             continue;
         if (first && !write_limit(c, name, f + 1, l) && !write_limit(c, name, f, l))
@@ -328,7 +331,7 @@ int cgroup_set_up(const struct cgroups *c, const char *name, const struct limits
     for (enum cgroup_controller k = 0; k < CGROUP_CONTROLLERS; k++)
         if (c->v1[k] >= 0 && make_dir(c->v1[k], c->parents[k], name) < 0)
             return err_sys(err, "make cgroup %s/cove/%s", controllers[k].v1, name);
-    return cgroup_limit(c, name, l, err);
+    return cgroup_limit(c, name, l, NULL, err);
 }
 
 int cgroup_attach(const struct cgroups *c, const char *name, pid_t pid, struct err *err)
@@ -394,21 +397,35 @@ size_t cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_
     return left;
 }
 
-/* The kernel limits the rate of notices about cgroup.events, so waiting by poll makes a freeze of
- * 0.1 ms one of 12 ms: look again instead. */
-int cgroup_freeze(const struct cgroups *c, const char *name, bool frozen, struct err *err)
+int cgroup_freeze_ask(const struct cgroups *c, const char *name, bool frozen, struct err *err)
 {
-    uint64_t now;
-
     if (c->unified < 0)
         return err_set(err, ERR_UNSUPPORTED, "this machine has no cgroup v2 to freeze with");
     if (cgroup_write(c->unified, name, "cgroup.freeze", frozen ? "1" : "0"))
         return err_sys(err, "freeze cgroup %s", name);
+    return 0;
+}
+
+int cgroup_freeze_done(const struct cgroups *c, const char *name, bool frozen, struct err *err)
+{
+    uint64_t now;
+
+    if (cgroup_read_key(c->unified, name, "cgroup.events", "frozen", &now))
+        return err_sys(err, "read cgroup.events of %s", name);
+    return now == frozen;
+}
+
+/* The kernel limits the rate of notices about cgroup.events, so waiting by poll makes a freeze of
+ * 0.1 ms one of 12 ms: look again instead. */
+int cgroup_freeze(const struct cgroups *c, const char *name, bool frozen, struct err *err)
+{
+    if (cgroup_freeze_ask(c, name, frozen, err))
+        return -1;
     for (int i = 0; i < FREEZE_TRIES; i++) {
-        if (cgroup_read_key(c->unified, name, "cgroup.events", "frozen", &now))
-            return err_sys(err, "read cgroup.events of %s", name);
-        if (now == frozen)
-            return 0;
+        int done = cgroup_freeze_done(c, name, frozen, err);
+
+        if (done)
+            return done < 0 ? -1 : 0;
         usleep(PAUSE_US);
     }
     return err_set(err, ERR_TIMEOUT, "sandbox %s did not freeze within %d ms", name,

@@ -39,15 +39,21 @@ bool cgroups_enforce(const struct cgroups *c, enum cgroup_controller k);
 int cgroup_create(const struct cgroups *c, const char *name, int *into, struct err *err);
 int cgroup_set_up(const struct cgroups *c, const char *name, const struct limits *l,
                   struct err *err);
+/* Writes what differs from `had` (NULL: all). When one is refused, the others may be set. */
 int cgroup_limit(const struct cgroups *c, const char *name, const struct limits *l,
-                 struct err *err);
+                 const struct limits *had, struct err *err);
 int cgroup_attach(const struct cgroups *c, const char *name, pid_t pid, struct err *err);
 void cgroup_remove(const struct cgroups *c, const char *name); /* empty ones; waits a moment */
 /* Removes empty ones of this prefix; how many others there are. Without `remove` it only counts. */
 size_t cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_than_s,
                      bool remove);
+/* Waits until it is done: a fraction of a ms, or up to 100 when a process is deep in the kernel.
+ * The two steps for who cannot wait: asking, then looking (1 it is so, 0 not yet). */
 int cgroup_freeze(const struct cgroups *c, const char *name, bool frozen, struct err *err);
+int cgroup_freeze_ask(const struct cgroups *c, const char *name, bool frozen, struct err *err);
+int cgroup_freeze_done(const struct cgroups *c, const char *name, bool frozen, struct err *err);
 void cgroup_usage(const struct cgroups *c, const char *name, struct cgroup_usage *out);
+uint64_t cgroup_cache_bytes(const struct cgroups *c, const char *name); /* of memory_bytes */
 /* A descriptor that becomes readable (version 1) or urgent (EPOLLPRI, version 2) when the memory
  * limit was met; -1: cannot be watched. Compare oom_kills then: other things wake it too. */
 int cgroup_watch_memory(const struct cgroups *c, const char *name, bool *urgent);

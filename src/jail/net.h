@@ -60,6 +60,9 @@ void net_slot_release(struct net_slot *s); /* never waits */
 /* A non-blocking socket inside the namespace, for dialling a sandbox's ports. */
 int net_socket(int ns, int domain, int type, struct err *err);
 
+/* Bytes into the sandbox and out of it, ever; 0 for one without a network. Does not wait. */
+void net_slot_traffic(const struct net_slot *s, uint64_t *in, uint64_t *out);
+
 /* What on this machine stands in the way of NET_OPEN, one line each; nothing: all is well. */
 int net_doctor(const struct net_options *o, struct buf *out, struct err *err);
 

@@ -124,6 +124,33 @@ static int see_state(const struct nlmsghdr *h, void *arg)
     return MNL_CB_OK;
 }
 
+static int see_traffic(const struct nlmsghdr *h, void *arg)
+{
+    const struct nlattr *a = NULL;
+
+    while ((a = netlink_next(h, sizeof(struct if_stats_msg), a)))
+        if (mnl_attr_get_type(a) == IFLA_STATS_LINK_64 &&
+            mnl_attr_get_payload_len(a) >= sizeof(struct rtnl_link_stats64))
+            memcpy(arg, mnl_attr_get_payload(a), sizeof(struct rtnl_link_stats64));
+    return MNL_CB_OK;
+}
+
+/* RTM_GETLINK would do, but tells fifty things more. */
+int net_link_traffic(struct netlink *nl, unsigned index, uint64_t *received, uint64_t *sent)
+{
+    struct rtnl_link_stats64 s = { 0 }; /* copied: an attribute is aligned to 4 bytes only */
+    union netlink_request r;
+    struct if_stats_msg *m = netlink_begin(&r, RTM_GETSTATS, 0, sizeof(*m));
+
+    m->ifindex = index;
+    m->filter_mask = IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64);
+    if (netlink_get(nl, &r, see_traffic, &s))
+        return -1;
+    *received = s.rx_bytes;
+    *sent = s.tx_bytes;
+    return 0;
+}
+
 int net_link_wait(struct netlink *nl, unsigned index)
 {
     unsigned state = OPER_DOWN;

@@ -27,6 +27,8 @@ int net_link_set_neighbour(struct netlink *nl, unsigned index, const struct net_
 int net_link_set_forwarding(struct netlink *nl, unsigned port, const unsigned char *mac);
 int net_link_drop_neighbour(struct netlink *nl, unsigned index, const struct net_ip *ip);
 
+int net_link_traffic(struct netlink *nl, unsigned index, uint64_t *received, uint64_t *sent);
+
 /* The rest looks at the namespace the caller is in. */
 struct net_link_info {
     char name[IFNAMSIZ]; /* looked for */

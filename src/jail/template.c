@@ -251,6 +251,63 @@ int template_list(const char *data_dir, struct template **out, size_t *n, struct
     return 0;
 }
 
+static int names_compare(const void *a, const void *b) { return strcmp(a, b); }
+
+typedef char template_name[TEMPLATE_NAME_MAX + 1];
+
+static template_name *names_behind(DIR *d, const char *after, size_t *n)
+{
+    template_name *names = NULL;
+    struct err ignored;
+
+    *n = 0;
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (template_check_name(e->d_name, &ignored) < 0 || strcmp(e->d_name, after) <= 0)
+            continue;
+        names = xrealloc(names, (*n + 1) * sizeof(*names));
+        memcpy(names[(*n)++], e->d_name, strlen(e->d_name) + 1);
+    }
+    if (names)
+        qsort(names, *n, sizeof(*names), names_compare);
+    return names;
+}
+
+int template_page(const char *data_dir, const char *after, struct template *out, size_t room,
+                  size_t *n, struct err *err)
+{
+    AUTO(freep) template_name *names = NULL;
+    struct err missing = { 0 };
+    int folder = template_folder(data_dir, false, &missing);
+    DIR *d = folder < 0 ? NULL : fdopendir(folder);
+    size_t all = 0;
+
+    if (folder < 0 && missing.code != ERR_NOT_FOUND) {
+        *err = missing;
+        return -1;
+    }
+    *n = 0;
+    if (!*after && room)
+        make_host(&out[(*n)++]);
+    if (d)
+        names = names_behind(d, strcmp(after, "host") ? after : "", &all);
+    for (size_t i = 0; i < all && *n < room; i++)
+        if (!load_named(folder, names[i], &out[*n]))
+            (*n)++;
+    if (d)
+        closedir(d);
+    return 0;
+}
+
+bool template_taken(const char *data_dir, const char *name)
+{
+    AUTO(buf_free) struct buf path = { 0 };
+
+    if (!strcmp(name, "host") || strchr(name, '/'))
+        return false;
+    buf_printf(&path, "%s/templates/%s", data_dir, name);
+    return !access(path.data, F_OK);
+}
+
 void template_list_free(struct template *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)

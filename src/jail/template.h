@@ -19,7 +19,10 @@
 #include "jail/unpack.h"
 #include "model/limits.h"
 
-enum { TEMPLATE_NAME_MAX = 64 }; /* [a-z0-9][a-z0-9._-]{0,63} */
+enum {
+    TEMPLATE_NAME_MAX = 64,    /* [a-z0-9][a-z0-9._-]{0,63} */
+    TEMPLATE_WORKDIR_MAX = 255 /* the keeper's records have room for so much */
+};
 
 enum template_kind {
     TEMPLATE_HOST, /* jail/host.h builds it: no root of its own */
@@ -66,6 +69,12 @@ void template_close(struct template *t); /* harmless on a zeroed one */
 
 /* The list begins with host and goes by name. */
 int template_list(const char *data_dir, struct template **out, size_t *n, struct err *err);
+/* The same in pages of at most `room`, those behind `after` ("": from the beginning): reads no more
+ * files than it returns. Fewer than room: there are no more. Give them back by template_close(). */
+int template_page(const char *data_dir, const char *after, struct template *out, size_t room,
+                  size_t *n, struct err *err);
+/* Would this name lead elsewhere now than when it led to `host`? (Somebody took an alias.) */
+bool template_taken(const char *data_dir, const char *name);
 void template_list_free(struct template *list, size_t n);
 
 /* Both block, an archive for minutes: for a process of their own. ERR_CONFLICT: there is one of

@@ -121,8 +121,10 @@ static int check_spec(const struct template_spec *s, struct err *err)
         return err_set(err, ERR_INVALID, "the name 'host' is taken by this machine's own template");
     if (s->user && (!*s->user || strlen(s->user) > 64 || strpbrk(s->user, ":/\n\t ")))
         return err_set(err, ERR_INVALID, "user '%.70s' is not a user's name", s->user);
-    if (s->workdir && (s->workdir[0] != '/' || strlen(s->workdir) >= 4096))
-        return err_set(err, ERR_INVALID, "workdir '%.150s' must be an absolute path", s->workdir);
+    if (s->workdir && (s->workdir[0] != '/' || strlen(s->workdir) > TEMPLATE_WORKDIR_MAX))
+        return err_set(err, ERR_INVALID,
+                       "workdir '%.100s' must be an absolute path of at most %d bytes", s->workdir,
+                       TEMPLATE_WORKDIR_MAX);
     return limits_fill(&filled, NULL, err);
 }
 

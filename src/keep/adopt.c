@@ -39,10 +39,12 @@ struct record {
 
 static void boot_id(char out[BOOT_ID])
 {
-    AUTO(closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, BOOT_ID - 1);
+    static char id[BOOT_ID]; /* it outlives us by definition */
+    AUTO(closep) int fd = *id ? -1 : open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 
-    memset(out + MAX(n, 0), 0, (size_t)(BOOT_ID - MAX(n, 0)));
+    if (fd >= 0 && read(fd, id, BOOT_ID - 1) < 0)
+        memset(id, 0, sizeof(id));
+    memcpy(out, id, sizeof(id));
 }
 
 /* Field 22 of /proc/PID/stat; the second field is a name that may hold anything, so count from its
@@ -76,12 +78,18 @@ static int64_t wall_ms(void)
 
 /* ---- writing ---- */
 
-int adopt_record(const struct box *b, struct err *err)
+int adopt_record(struct box *b, struct err *err)
 {
     const struct keeper *k = b->keeper;
     AUTO(closep) int fd = -1;
     char note[512];
-    struct record r = {
+    struct record r;
+
+    if (k->records < 0)
+        return 0;
+    if (b->jail.pid > 0 && !b->started)
+        b->started = start_time(b->jail.pid);
+    r = (struct record){
         .magic = RECORD_MAGIC,
         .size = sizeof(r),
         .spec = b->spec,
@@ -89,14 +97,11 @@ int adopt_record(const struct box *b, struct err *err)
         .number = b->slot ? b->slot->ids.number : 0,
         .pid = b->jail.pid,
         .frozen = b->frozen,
-        .started = b->jail.pid > 0 ? start_time(b->jail.pid) : 0,
+        .started = b->started,
         .deadline_wall_ms = b->deadline == NEVER ? INT64_MAX : wall_ms() + b->deadline - clock_ms(),
         .oom_kills = b->oom_kills,
         .pids_refused = b->pids_refused,
     };
-
-    if (k->records < 0)
-        return 0;
     memcpy(r.id, b->id, sizeof(r.id));
     memcpy(r.name, b->name, sizeof(r.name));
     if (b->generation)
@@ -183,6 +188,7 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     memcpy(b->name, r->name, sizeof(b->name));
     b->spec = r->spec;
     b->family = r->family;
+    b->started = r->started;
     b->frozen = r->frozen;
     b->oom_kills = r->oom_kills;
     b->pids_refused = r->pids_refused;
@@ -192,8 +198,9 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     b->deadline =
         r->deadline_wall_ms == INT64_MAX ? NEVER : clock_ms() + r->deadline_wall_ms - wall_ms();
     b->layer = layer_open(k->volume, b->name, err);
-    if (b->layer < 0 || flock(b->layer, LOCK_SH | LOCK_NB) || take_slot(b, r, err) ||
-        source_adopt(b, r->fingerprint, err) || box_watch(b, err)) {
+    if (b->layer < 0 || flock(b->layer, LOCK_SH | LOCK_NB) ||
+        (!k->o.rootless && take_slot(b, r, err)) || source_adopt(b, r->fingerprint, err) ||
+        box_watch(b, err)) {
         end_now(b); /* nobody could ever end it later */
         return -1;
     }
@@ -217,7 +224,7 @@ static void take_away(struct keeper *k, const struct record *r)
         close(layer);
         reaper_delete(k, r->name);
     }
-    if (!ids_retake(&k->ids, r->number, &claim, &err))
+    if (!k->o.rootless && !ids_retake(&k->ids, r->number, &claim, &err))
         ids_put(&k->ids, &claim);
     unlinkat(k->sockets, r->id, 0);
     unlinkat(k->records, r->id, 0);

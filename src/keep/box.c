@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -75,6 +76,7 @@ void box_free(struct box *b)
 {
     struct keeper *k = b->keeper;
 
+    box_freeze_end(b, "has ended");
     list_remove(&b->waiting);
     list_remove(&b->all);
     k->nboxes--;
@@ -473,6 +475,7 @@ void box_state(const struct box *b, struct keep_state *out)
         .network = b->spec.network,
         .unenforced = unenforced(b->keeper),
     };
+    memcpy(out->template, b->spec.template, sizeof(out->template));
 }
 
 static void check_disk(struct box *b, uint64_t used)
@@ -513,4 +516,14 @@ void box_measure(struct box *b, struct keep_state *out)
     b->oom_kills = u.oom_kills;
     b->pids_refused = u.pids_refused;
     check_disk(b, disk.used);
+}
+
+void box_examine(struct box *b, struct keep_state *out)
+{
+    box_measure(b, out);
+    if (b->cgroup_made)
+        out->memory_cache_bytes = cgroup_cache_bytes(&b->keeper->cgroups, b->name);
+    if (b->slot)
+        net_slot_traffic(&b->slot->net, &out->net_rx_bytes, &out->net_tx_bytes);
+    out->outdated = source_outdated(b);
 }

@@ -13,10 +13,10 @@
 #include "io/fdpass.h"
 #include "keep/keep.h"
 
-int keep_connect(struct keep *k, const char *run_dir, struct err *err)
+static int connect_to(struct keep *k, const char *run_dir, int flags, struct err *err)
 {
     struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    AUTO(closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    AUTO(closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
 
     if (snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/keep.sock", run_dir) >=
         (int)sizeof(sa.sun_path))
@@ -28,6 +28,16 @@ int keep_connect(struct keep *k, const char *run_dir, struct err *err)
     }
     *k = (struct keep){ .fd = TAKE(fd, -1) };
     return 0;
+}
+
+int keep_connect(struct keep *k, const char *run_dir, struct err *err)
+{
+    return connect_to(k, run_dir, 0, err);
+}
+
+int keep_connect_now(struct keep *k, const char *run_dir, struct err *err)
+{
+    return connect_to(k, run_dir, SOCK_NONBLOCK, err);
 }
 
 /* If it cannot start, its last word is a reply without a serial that says why. */

@@ -18,6 +18,7 @@ struct keep_options {
     uid_t client_uid;                /* besides root */
     bool rootless;                   /* no privilege: own ids only */
     int socket;                      /* private: the only client; -1: listen in run_dir */
+    int lifeline;                    /* shared: it ends at this one's end of file; 0: none */
     enum keep_network likely;        /* private: make this kind of network at once ... */
     size_t ahead;                    /* ... and hold so many ready: 0 for a single sandbox */
     void (*progress)(const char *what, const char *where); /* something takes long; may be NULL */
@@ -39,6 +40,8 @@ struct keep {
 };
 
 int keep_connect(struct keep *k, const char *run_dir, struct err *err); /* ERR_NOT_FOUND: none */
+/* The same, never waiting, and the descriptor is non-blocking: for a loop. */
+int keep_connect_now(struct keep *k, const char *run_dir, struct err *err);
 int keep_private(struct keep *k, const struct keep_options *o, struct err *err); /* forks */
 void keep_close(struct keep *k); /* waits for a private keeper to have cleaned up */
 

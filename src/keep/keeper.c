@@ -5,14 +5,12 @@
  * descriptors from before belong to the old one and cannot be cloned into a sandbox. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -28,7 +26,7 @@
 #include "keep/keeper.h"
 #include "keep/zygote_blob.h"
 
-enum { TICK_MS = 500, FIRST_TICK_MS = 100, MEASURED = 16, ANSWER_BYTES = 4 << 20 };
+enum { FREEZING_MS = 1, TICK_MS = 500, FIRST_TICK_MS = 100, MEASURED = 16, ANSWER_BYTES = 4 << 20 };
 
 struct keep_limits keep_limits = { 4, 10000 };
 
@@ -50,6 +48,8 @@ static void forget_client(struct client *c)
             b->create.client = NULL;
         if (b->end.client == c)
             b->end.client = NULL;
+        if (b->freeze.client == c)
+            b->freeze.client = NULL;
         if (b->owner == c)
             b->owner = NULL;
     }
@@ -190,6 +190,15 @@ static void on_signal(struct source *s)
             k->stopping = true;
 }
 
+/* Nobody writes to it: readable means that whom we work for is gone. */
+static void on_lifeline(struct source *s)
+{
+    struct keeper *k = CONTAINER_OF(s, struct keeper, lifeline);
+
+    loop_remove(&k->loop, s);
+    k->stopping = true;
+}
+
 /* ---- starting ---- */
 
 static int make_dirs(const char *path, mode_t mode, struct err *err)
@@ -230,46 +239,6 @@ static int prepare_machine(struct keeper *k, struct err *err)
         return -1;
     tell_of_first_use(k);
     return volume_open(k->o.data_dir, &v, err);
-}
-
-/* The sockets of private keepers' guests; the name of one whose keeper was killed stays until
- * somebody sweeps. */
-static int open_sockets(struct keeper *k, struct err *err)
-{
-    static const char dir[] = KEEP_RUN_DIR "/s";
-
-    if (mkdir(dir, 0700) && errno != EEXIST)
-        return err_sys(err, "make %s", dir);
-    k->sockets = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return k->sockets < 0 ? err_sys(err, "open %s", dir) : 0;
-}
-
-/* For a keeper of many sandboxes: what it mounts for itself is nobody else's business. */
-static int own_mounts(struct keeper *k, struct err *err)
-{
-    if (k->sockets < 0 && open_sockets(k, err))
-        return -1;
-    if (k->o.socket >= 0 && !k->o.ahead)
-        return 0;
-    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL))
-        return err_sys(err, "make a mount namespace");
-    if (mount("cove", KEEP_RUN_DIR, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=1m,mode=700"))
-        return err_sys(err, "mount a tmpfs on %s", KEEP_RUN_DIR);
-    return 0;
-}
-
-static int rootless_mounts(struct keeper *k, struct err *err)
-{
-    const char *run = getenv("XDG_RUNTIME_DIR");
-    char dir[sizeof(k->stage)];
-
-    snprintf(dir, sizeof(dir), "%.40s/cove-XXXXXX",
-             run && *run == '/' && strlen(run) < 40 ? run : "/tmp");
-    if (!mkdtemp(dir))
-        return err_sys(err, "make %s", dir);
-    memcpy(k->stage, dir, sizeof(dir));
-    k->sockets = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return k->sockets < 0 ? err_sys(err, "open %s", dir) : 0;
 }
 
 static int open_run_dir(struct keeper *k, struct err *err)
@@ -339,6 +308,8 @@ static void init(struct keeper *k, const struct keep_options *o)
 {
     *k = (struct keeper){ .o = *o, .lock = -1, .zygote.sock = -1, .sockets = -1, .records = -1 };
     k->listener.fd = k->signals.fd = k->net_ready.fd = k->reaper.sock = k->ids.dir = -1;
+    k->lifeline = (struct source){ o->lifeline ? o->lifeline : -1, on_lifeline };
+    k->outside = -1;
     list_init(&k->clients);
     list_init(&k->boxes);
     list_init(&k->jobs);
@@ -370,6 +341,7 @@ static int start(struct keeper *k, struct err *err)
 {
     raise_open_files();
     if (start_zygote(k, err) || loop_open(&k->loop, err) || watch_signals(k, err) ||
+        (k->lifeline.fd >= 0 && loop_add(&k->loop, &k->lifeline, EPOLLIN, err)) ||
         prepare_machine(k, err) || slots_start(k, err))
         return -1;
     /* in the background from here on, while we do the rest */
@@ -377,7 +349,7 @@ static int start(struct keeper *k, struct err *err)
         slots_ahead(k, 1);
     if (k->o.socket < 0 && open_run_dir(k, err))
         return -1;
-    if ((k->o.rootless ? rootless_mounts(k, err) : own_mounts(k, err)) ||
+    if ((k->o.rootless ? mounts_rootless(k, err) : mounts_own(k, err)) ||
         cgroups_open(&k->cgroups, err))
         return -1;
     hurry_cgroups(k);
@@ -439,12 +411,13 @@ static void serve(struct keeper *k)
     while (!k->loop.stop && !(k->stopping && (k->o.socket < 0 || !k->nboxes))) {
         int64_t next = next_deadline(k), now = clock_ms();
         int64_t left = MAX(next - now, 0);
-        int wait = next == NEVER ? -1 : (int)MIN(left, 60000);
+        int wait = k->freezing ? FREEZING_MS : next == NEVER ? -1 : (int)MIN(left, 60000);
 
         if (loop_turn(&k->loop, wait, &err)) {
             log_error("keeper", KV("error", err.msg));
             return;
         }
+        freeze_tick(k);
         tick(k);
     }
 }
@@ -493,5 +466,7 @@ int keep_run(const struct keep_options *o, struct err *err)
         serve(&k);
     }
     finish(&k);
+    if (!r && o->socket < 0 && !k.nboxes)
+        mounts_leave(&k);
     return r;
 }

@@ -57,6 +57,8 @@ struct box { /* one sandbox */
     char name[KEEP_NAME_ROOM]; /* of its cgroups and its layer */
     enum phase phase;
     bool frozen;
+    struct pending freeze; /* to be answered when it is frozen, or not within ... */
+    int64_t freeze_until;
     struct keep_create spec; /* as asked, limits filled */
     struct client *owner;    /* hears of events; NULL: nobody */
     struct pending create, end;
@@ -64,7 +66,8 @@ struct box { /* one sandbox */
     struct generation *generation; /* template host, or */
     struct template template;      /* another one (root >= 0) */
     uint32_t family;
-    int layer; /* -1: not made yet; holds the lock that says it is in use */
+    uint64_t started; /* pid 1, in clock ticks since boot; 0: not looked up yet */
+    int layer;        /* -1: not made yet; holds the lock that says it is in use */
     bool cgroup_made, socket_made, collected;
     struct jail jail;
     struct source ended, report, memory;
@@ -82,7 +85,7 @@ struct reaper {
 struct keeper {
     struct keep_options o;
     struct loop loop;
-    struct source listener, signals;
+    struct source listener, signals, lifeline;
     int lock;
     struct list clients, boxes, jobs;
     size_t nboxes;
@@ -100,8 +103,10 @@ struct keeper {
     bool generation_building;
     struct zygote zygote;
     int sockets, records;
+    int outside; /* the mount namespace that we came from; -1: we are in it */
     char stage[64];
     int64_t next_tick;
+    size_t freezing; /* boxes that are not quite frozen yet */
     bool stopping;
 };
 
@@ -113,12 +118,21 @@ void box_end(struct box *b, enum keep_reason reason);
 void box_state(const struct box *b, struct keep_state *out);
 void box_measure(struct box *b,
                  struct keep_state *out); /* and tells of limits met since the last */
+void box_examine(struct box *b, struct keep_state *out); /* the same with what costs more */
 int box_watch(struct box *b, struct err *err);
 struct box *box_new(struct keeper *k, const char *id);
 void box_free(struct box *b); /* gives everything back; also half-made ones */
 
+/* freeze.c */
+int box_freeze(struct box *b, const struct pending *reply, struct err *err); /* 1 done, 0 later */
+int box_thaw(struct box *b, struct err *err);
+void box_freeze_end(struct box *b, const char *why); /* before it is frozen; else does nothing */
+void freeze_tick(struct keeper *k);
+
 /* source.c: what a sandbox is built on */
-int source_open(struct box *b, struct err *err);                           /* finds its template */
+int source_open(struct box *b, struct err *err); /* finds its template */
+bool source_outdated(const struct box *b);       /* a new one would be built on something else */
+int source_page(struct keeper *k, const char *after, struct keep_reply *out, struct err *err);
 int source_adopt(struct box *b, const char *fingerprint, struct err *err); /* the very same one */
 void source_close(struct box *b);
 int source_start(struct keeper *k, struct err *err);
@@ -153,9 +167,16 @@ void jobs_forget(struct keeper *k, const struct client *c); /* it has left: nobo
 /* verbs.c */
 void verbs_dispatch(struct client *c, const struct keep_request *r);
 
+/* mounts.c */
+int mounts_own(struct keeper *k, struct err *err);
+int mounts_rootless(struct keeper *k, struct err *err);
+/* At the end, without sandboxes: a volume that nobody uses is unmounted, so that it is in nobody's
+ * way. Others may use it: then it stays. */
+void mounts_leave(const struct keeper *k);
+
 /* adopt.c */
 int adopt_all(struct keeper *k, struct err *err);
-int adopt_record(const struct box *b, struct err *err); /* writes its record, if we keep any */
+int adopt_record(struct box *b, struct err *err); /* writes its record, if we keep any */
 void adopt_forget(const struct box *b);
 
 /* keeper.c */

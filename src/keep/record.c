@@ -98,6 +98,11 @@ static int check_body(const struct keep_request *r, struct err *err)
     case KEEP_SNAPSHOT: return check_id("snapshot", r->u.snapshot, err);
     case KEEP_LIMITS: l = r->u.limits; return limits_fill(&l, NULL, err);
     case KEEP_SOCKET: return check_socket(r, err);
+    case KEEP_TEMPLATES:
+        return terminated(r->u.after, KEEP_TEMPLATE)
+                   ? 0
+                   : err_set(err, ERR_INVALID, "field 'after' must be at most %d bytes",
+                             KEEP_TEMPLATE - 1);
     case KEEP_FREEZE:
     case KEEP_THAW:
     case KEEP_KILL:
@@ -109,6 +114,8 @@ static int check_body(const struct keep_request *r, struct err *err)
     return 0;
 }
 
+static bool needs_id(uint32_t verb) { return verb != KEEP_LIST && verb != KEEP_TEMPLATES; }
+
 int record_check(const struct keep_request *r, size_t n, struct err *err)
 {
     if (n != sizeof(*r))
@@ -118,9 +125,45 @@ int record_check(const struct keep_request *r, size_t n, struct err *err)
                        r->magic, r->version);
     if (r->verb < KEEP_CREATE || r->verb >= KEEP_VERBS)
         return err_set(err, ERR_UNSUPPORTED, "no verb %u", r->verb);
-    if (r->verb == KEEP_LIST ? (*r->id && check_id("id", r->id, err)) : check_id("id", r->id, err))
+    if ((needs_id(r->verb) || *r->id) && check_id("id", r->id, err))
         return -1;
     return check_body(r, err);
+}
+
+static bool list_valid(const struct keep_reply *r)
+{
+    if (r->u.list.count > KEEP_LISTED)
+        return false;
+    for (uint32_t i = 0; i < r->u.list.count; i++)
+        if (!terminated(r->u.list.ids[i], KEEP_ID))
+            return false;
+    return true;
+}
+
+static bool templates_valid(const struct keep_reply *r)
+{
+    if (r->u.templates.count > KEEP_TEMPLATES_LISTED)
+        return false;
+    for (uint32_t i = 0; i < r->u.templates.count; i++) {
+        const struct keep_template *t = &r->u.templates.items[i];
+
+        if (!terminated(t->name, sizeof(t->name)) || !terminated(t->user, sizeof(t->user)) ||
+            !terminated(t->workdir, sizeof(t->workdir)) || t->kind >= KEEP_TEMPLATE_KINDS)
+            return false;
+    }
+    return true;
+}
+
+/* What the rest of it holds, which no sender of ours gets wrong. */
+static bool body_valid(const struct keep_reply *r)
+{
+    if (r->kind == KEEP_LIMIT_MET)
+        return r->u.limit.limit < LIMIT_COUNT;
+    if (r->kind == KEEP_REPLY && r->verb == KEEP_LIST)
+        return list_valid(r);
+    if (r->kind == KEEP_REPLY && r->verb == KEEP_TEMPLATES)
+        return templates_valid(r);
+    return terminated(r->u.state.template, KEEP_NAME) && r->u.state.network < KEEP_NETWORKS;
 }
 
 int record_check_reply(const struct keep_reply *r, size_t n, struct err *err)
@@ -131,9 +174,7 @@ int record_check_reply(const struct keep_reply *r, size_t n, struct err *err)
         !terminated(r->id, KEEP_ID) || !terminated(r->message, sizeof(r->message)) ||
         r->reason >= ENDED_REASONS)
         return err_set(err, ERR_UPSTREAM, "the keeper sent a broken record");
-    if (r->kind == KEEP_LIMIT_MET && r->u.limit.limit >= LIMIT_COUNT)
-        return err_set(err, ERR_UPSTREAM, "the keeper named an unknown limit");
-    if (r->kind == KEEP_REPLY && r->verb == KEEP_LIST && r->u.list.count > KEEP_LISTED)
-        return err_set(err, ERR_UPSTREAM, "the keeper listed too many");
+    if (!body_valid(r))
+        return err_set(err, ERR_UPSTREAM, "the keeper sent a record with a broken body");
     return 0;
 }

@@ -11,7 +11,7 @@
 
 enum {
     KEEP_MAGIC = 0x65766f43, /* "Cove" */
-    KEEP_VERSION = 1,
+    KEEP_VERSION = 2,
     KEEP_ID = 40, /* room for an id and its NUL; KEEP_ID_MAX characters are used */
     KEEP_ID_MAX = 36,
     KEEP_NAME = 128,
@@ -19,6 +19,9 @@ enum {
     KEEP_MOUNTS = 8,
     KEEP_SOCKETS = 8, /* at most, in one reply */
     KEEP_LISTED = 64,
+    KEEP_TEMPLATE = 72, /* room for a template's name */
+    KEEP_TEMPLATES_LISTED = 5,
+    KEEP_TEMPLATE_KINDS = 3,
 };
 
 enum keep_verb {
@@ -33,6 +36,7 @@ enum keep_verb {
     KEEP_STAT,
     KEEP_LIST,
     KEEP_ADOPT,
+    KEEP_TEMPLATES,
     KEEP_VERBS
 };
 
@@ -74,7 +78,8 @@ struct keep_request {
     union {
         struct keep_create create;
         struct limits limits;
-        char snapshot[KEEP_ID]; /* the new snapshot's id */
+        char snapshot[KEEP_ID];    /* the new snapshot's id */
+        char after[KEEP_TEMPLATE]; /* KEEP_TEMPLATES: list those behind it; "": from host on */
         struct {
             uint32_t port, count; /* port 0: connections to the guest */
             uint32_t v6, unused;  /* otherwise unconnected ones in its network */
@@ -103,9 +108,19 @@ struct keep_limit_met {
 struct keep_state {
     struct limits limits;
     uint64_t memory_bytes, memory_peak_bytes, cpu_us, pids, disk_bytes, oom_kills;
+    /* these three only in answers to STAT and ADOPT */
+    uint64_t memory_cache_bytes, net_rx_bytes, net_tx_bytes;
     int64_t left_ms; /* until its lifetime ends */
     int32_t pid;
     uint32_t frozen, network, unenforced; /* bits 1 << enum limit_id */
+    uint32_t outdated, unused;            /* a new one of this template would be another */
+    char template[KEEP_NAME];             /* as it was asked for */
+};
+
+struct keep_template {
+    char name[KEEP_TEMPLATE], user[KEEP_TEMPLATE], workdir[KEEP_PATH];
+    uint32_t kind, unused; /* enum template_kind */
+    struct limits limits;  /* zeroes: the table's */
 };
 
 struct keep_reply {
@@ -121,6 +136,10 @@ struct keep_reply {
             uint32_t count, unused;
             char ids[KEEP_LISTED][KEEP_ID];
         } list;
+        struct {
+            uint32_t count, unused; /* less than there is room for: these were the last */
+            struct keep_template items[KEEP_TEMPLATES_LISTED];
+        } templates;
     } u;
     uint32_t reason, status; /* KEEP_ENDED: enum keep_reason, wait status of pid 1 */
 };

@@ -4,9 +4,12 @@
  * builds the next one while sandboxes go on being made from the last; an old generation goes with
  * its last sandbox. */
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -186,6 +189,48 @@ int source_open(struct box *b, struct err *err)
     source_refresh(k);
     b->generation = k->generation;
     b->generation->users++;
+    return 0;
+}
+
+bool source_outdated(const struct box *b)
+{
+    struct keeper *k = b->keeper;
+
+    if (!b->generation)
+        return false; /* a template of its own never changes, and stays while it is used */
+    source_refresh(k);
+    return b->generation != k->generation || template_taken(k->o.data_dir, b->spec.template);
+}
+
+static void fill_template(const struct template *t, struct keep_template *out)
+{
+    static_assert(sizeof(out->name) > TEMPLATE_NAME_MAX &&
+                      sizeof(out->workdir) > TEMPLATE_WORKDIR_MAX &&
+                      KEEP_TEMPLATE_KINDS == (int)TEMPLATE_ARCHIVE + 1,
+                  "a record has room for every template");
+    snprintf(out->name, sizeof(out->name), "%s", t->name);
+    snprintf(out->user, sizeof(out->user), "%s", t->user ? t->user : "");
+    if (t->workdir && strlen(t->workdir) < sizeof(out->workdir))
+        snprintf(out->workdir, sizeof(out->workdir), "%s", t->workdir);
+    else if (t->workdir)
+        log_warn("a template's working directory is too long", KV("template", t->name));
+    out->kind = (uint32_t)t->kind;
+    if (t->limits)
+        out->limits = *t->limits;
+}
+
+int source_page(struct keeper *k, const char *after, struct keep_reply *out, struct err *err)
+{
+    struct template page[KEEP_TEMPLATES_LISTED];
+    size_t n;
+
+    if (template_page(k->o.data_dir, after, page, ARRAY_LEN(page), &n, err))
+        return -1;
+    out->u.templates.count = (uint32_t)n;
+    for (size_t i = 0; i < n; i++) {
+        fill_template(&page[i], &out->u.templates.items[i]);
+        template_close(&page[i]);
+    }
     return 0;
 }
 

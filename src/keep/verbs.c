@@ -24,21 +24,14 @@ static int do_create(struct verb_call *v, struct err *err)
     return box_create(v->keeper, v->client, v->r, err);
 }
 
-static int set_frozen(struct verb_call *v, bool frozen, struct err *err)
+static int do_freeze(struct verb_call *v, struct err *err)
 {
-    if (cgroup_freeze(&v->keeper->cgroups, v->box->name, frozen, err)) {
-        struct err ignored;
+    struct pending p = { v->client, v->r->serial, KEEP_FREEZE };
 
-        if (frozen)
-            cgroup_freeze(&v->keeper->cgroups, v->box->name, false, &ignored);
-        return -1;
-    }
-    v->box->frozen = frozen;
-    return adopt_record(v->box, err) ? -1 : 1;
+    return box_freeze(v->box, &p, err);
 }
 
-static int do_freeze(struct verb_call *v, struct err *err) { return set_frozen(v, true, err); }
-static int do_thaw(struct verb_call *v, struct err *err) { return set_frozen(v, false, err); }
+static int do_thaw(struct verb_call *v, struct err *err) { return box_thaw(v->box, err) ? -1 : 1; }
 
 static int do_kill(struct verb_call *v, struct err *err)
 {
@@ -74,18 +67,20 @@ static int take_snapshot(void *arg, struct err *err)
     if (s->was_frozen || !cgroup_freeze(&k->cgroups, s->name, true, err))
         fd = layer_snapshot(k->volume, s->target, s->layer, s->family, s->quota, true, err);
     if (!s->was_frozen)
-        cgroup_freeze(&k->cgroups, s->name, false, &ignored);
+        cgroup_freeze_ask(&k->cgroups, s->name, false, &ignored);
     return fd < 0 ? -1 : close(fd);
 }
 
 static void snapshot_taken(struct keeper *k, void *arg, const struct err *err)
 {
     struct snapshot *s = arg;
+    const struct box *b = box_find(k, s->id);
     struct err ignored;
 
-    /* the child may have died between the two */
-    if (err && !s->was_frozen && box_find(k, s->id))
-        cgroup_freeze(&k->cgroups, s->name, false, &ignored);
+    /* the child may have died between the two; and somebody may have frozen it meanwhile, whom the
+     * child has undone */
+    if (b && (err || b->frozen) && !s->was_frozen)
+        cgroup_freeze_ask(&k->cgroups, s->name, b->frozen, &ignored);
     keeper_reply(&s->reply, s->id, err, NULL);
     free(s);
 }
@@ -123,15 +118,14 @@ static int do_limits(struct verb_call *v, struct err *err)
     struct box *b = v->box;
     struct keep_state state;
     struct pending p = { v->client, v->r->serial, KEEP_LIMITS };
+    struct err ignored;
 
-    if (limits_fill(&l, &b->spec.limits, err) ||
-        cgroup_limit(&v->keeper->cgroups, b->name, &l, err))
+    if (limits_fill(&l, &b->spec.limits, err))
         return -1;
-    if (l.disk_bytes != b->spec.limits.disk_bytes &&
-        layer_quota_set(v->keeper->volume, b->family, l.disk_bytes, err)) {
-        struct err ignored;
-
-        cgroup_limit(&v->keeper->cgroups, b->name, &b->spec.limits, &ignored);
+    if (cgroup_limit(&v->keeper->cgroups, b->name, &l, &b->spec.limits, err) ||
+        (l.disk_bytes != b->spec.limits.disk_bytes &&
+         layer_quota_set(v->keeper->volume, b->family, l.disk_bytes, err))) {
+        cgroup_limit(&v->keeper->cgroups, b->name, &b->spec.limits, &l, &ignored);
         return -1;
     }
     if (v->r->u.limits.lifetime_ms)
@@ -180,7 +174,7 @@ static int do_stat(struct verb_call *v, struct err *err)
     struct keep_state state;
 
     (void)err;
-    box_measure(v->box, &state);
+    box_examine(v->box, &state);
     keeper_reply(&p, v->box->id, NULL, &state);
     return 0;
 }
@@ -193,6 +187,12 @@ static int do_adopt(struct verb_call *v, struct err *err)
 
 static int compare_ids(const void *a, const void *b) { return strcmp(a, b); }
 
+/* Made for a program that runs now, and gone with it: nobody else's business. */
+static bool is_anothers(const struct box *b, const struct client *c)
+{
+    return b->spec.flags & KEEP_TIED && b->owner && b->owner != c;
+}
+
 /* In order of their ids, so that a long list can be read in parts. */
 static int do_list(struct verb_call *v, struct err *err)
 {
@@ -203,11 +203,23 @@ static int do_list(struct verb_call *v, struct err *err)
 
     (void)err;
     list_each(b, &v->keeper->boxes, all)
-        if (strcmp(b->id, v->r->id) > 0)
+        if (strcmp(b->id, v->r->id) > 0 && !is_anothers(b, v->client))
             memcpy(all[n++], b->id, KEEP_ID);
     qsort(all, n, sizeof(*all), compare_ids);
     reply.u.list.count = (uint32_t)MIN(n, (size_t)KEEP_LISTED);
     memcpy(reply.u.list.ids, all, reply.u.list.count * sizeof(*all));
+    keeper_send(v->client, &reply, NULL, 0);
+    return 0;
+}
+
+static int do_templates(struct verb_call *v, struct err *err)
+{
+    struct keep_reply reply = { .kind = KEEP_REPLY,
+                                .verb = KEEP_TEMPLATES,
+                                .serial = v->r->serial };
+
+    if (source_page(v->keeper, v->r->u.after, &reply, err))
+        return -1;
     keeper_send(v->client, &reply, NULL, 0);
     return 0;
 }
@@ -221,7 +233,7 @@ static const struct verb {
     [KEEP_KILL] = { do_kill, true },         [KEEP_LIMITS] = { do_limits, true },
     [KEEP_SNAPSHOT] = { do_snapshot, true }, [KEEP_SOCKET] = { do_socket, true },
     [KEEP_STAT] = { do_stat, true },         [KEEP_ADOPT] = { do_adopt, true },
-    [KEEP_LIST] = { do_list, false },
+    [KEEP_LIST] = { do_list, false },        [KEEP_TEMPLATES] = { do_templates, false },
 };
 
 void verbs_dispatch(struct client *c, const struct keep_request *r)

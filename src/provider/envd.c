@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "io/connect.h"
 
-enum { MESSAGE_MAX = 4 << 20 };
+enum { MESSAGE_MAX = 4 << 20, REPLY_MAX = 96 << 20 }; /* a list of files is the longest */
 
 struct envd_stream {
     struct exchange *x;
@@ -20,9 +20,11 @@ struct envd_stream {
 
 /* ---- requests ---- */
 
-static void put_headers(const struct envd *e, const char *user, const char *type, struct buf *b)
+void envd_put_headers(const struct envd *e, const char *user, const char *type, struct buf *b)
 {
     buf_printf(b, "Content-Type: application/%s\r\nConnect-Protocol-Version: 1\r\n", type);
+    if (e->headers)
+        buf_puts(b, e->headers);
     if (e->token)
         buf_printf(b, "X-Access-Token: %s\r\n", e->token);
     if (user) {
@@ -66,26 +68,36 @@ static void put_command(const struct envd_command *c, struct buf *b)
     json_close(b, '}');
 }
 
-/* What went wrong, from Connect's {"code": ..., "message": ...}. */
 struct problem {
     char *code, *message;
 };
 
-static const struct field problem_fields[] = {
-    FIELD(struct problem, code, F_STR, .max = 64),
-    FIELD(struct problem, message, F_STR, .max = 4096),
-    {},
-};
+/* Two tables: a router's code is a number, and must not cost us the sentence. */
+static const struct field code_fields[] = { FIELD(struct problem, code, F_STR, .max = 64), {} };
+static const struct field message_only[] = { FIELD(struct problem, message, F_STR, .max = 4096),
+                                             {} };
 
-static int problem(struct str text, struct err *err)
+static enum err_code code_of_status(int status)
+{
+    for (enum err_code k = ERR_INVALID; k < ERR_CODES; k++)
+        if (err_status(k) == status)
+            return k;
+    return ERR_UPSTREAM;
+}
+
+int envd_problem(int status, struct str text, struct err *err)
 {
     struct arena a = { 0 };
     struct problem p = { 0 };
     struct err ignored;
     enum err_code code = ERR_UPSTREAM;
 
-    if (field_decode_text(problem_fields, FIELDS_PROTO, text, &a, &p, &ignored))
-        p = (struct problem){ 0 };
+    if (field_decode_text(message_only, FIELDS_PROTO, text, &a, &p, &ignored))
+        p.message = NULL;
+    else if (p.message && status != 200)
+        code = code_of_status(status);
+    if (field_decode_text(code_fields, FIELDS_PROTO, text, &a, &p, &ignored))
+        p.code = NULL;
     for (enum err_code k = ERR_INVALID; k < ERR_CODES && p.code; k++)
         if (!strcmp(p.code, err_name(k))) {
             code = k;
@@ -96,23 +108,37 @@ static int problem(struct str text, struct err *err)
     return -1;
 }
 
+static struct str host_of(const struct envd *e) { return e->host ? str_of(e->host) : STR("guest"); }
+
+int envd_call(struct envd *e, const char *path, const char *user, const struct buf *body,
+              struct buf *reply, struct err *err)
+{
+    AUTO(buf_free) struct buf headers = { 0 };
+    AUTO(buf_free) struct buf own = { 0 };
+    AUTO(client_closep) struct exchange *x = NULL;
+    struct client_request rq = {
+        .method = STR("POST"), .target = str_of(path), .host = host_of(e), .body = buf_str(body)
+    };
+
+    if (!reply)
+        reply = &own;
+    envd_put_headers(e, user, "json", &headers);
+    rq.headers = buf_str(&headers);
+    x = client_do(e->client, &e->to, &rq, err);
+    if (!x)
+        return -1;
+    x->body.max = REPLY_MAX;
+    if (http_body_read_all(&x->body, reply, err))
+        return -1;
+    return x->head.status == 200 ? 0 : envd_problem(x->head.status, buf_str(reply), err);
+}
+
 static int call(struct envd *e, const char *method, const struct buf *body, struct err *err)
 {
-    AUTO(buf_free) struct buf target = { 0 };
-    AUTO(buf_free) struct buf headers = { 0 };
-    AUTO(buf_free) struct buf reply = { 0 };
-    AUTO(client_closep) struct exchange *x = NULL;
-    struct client_request rq = { .method = STR("POST"), .host = STR("guest") };
+    char path[64];
 
-    buf_printf(&target, "/process.Process/%s", method);
-    put_headers(e, NULL, "json", &headers);
-    rq.target = buf_str(&target);
-    rq.headers = buf_str(&headers);
-    rq.body = buf_str(body);
-    x = client_do(e->client, &e->to, &rq, err);
-    if (!x || http_body_read_all(&x->body, &reply, err))
-        return err_in(err, "%s", method);
-    return x->head.status == 200 ? 0 : problem(buf_str(&reply), err);
+    snprintf(path, sizeof(path), "/process.Process/%s", method);
+    return envd_call(e, path, NULL, body, NULL, err);
 }
 
 static void open_selected(struct buf *b, int64_t pid)
@@ -235,22 +261,19 @@ static const struct field message_fields[] = {
     {},
 };
 
-struct envd_stream *envd_start(struct envd *e, const struct envd_command *c, struct err *err)
+/* body: the message behind five bytes for its envelope. */
+static struct envd_stream *open_stream(struct envd *e, const char *path, const struct buf *headers,
+                                       struct buf *body, struct err *err)
 {
-    AUTO(buf_free) struct buf headers = { 0 };
-    AUTO(buf_free) struct buf body = { 0 };
     struct client_request rq = { .method = STR("POST"),
-                                 .target = STR("/process.Process/Start"),
-                                 .host = STR("guest") };
+                                 .target = str_of(path),
+                                 .host = host_of(e),
+                                 .headers = buf_str(headers),
+                                 .body = buf_str(body) };
     struct envd_stream *s;
     struct exchange *x;
 
-    put_headers(e, c->user, "connect+json", &headers);
-    buf_add(&body, "\0\0\0\0\0", CONNECT_HEADER);
-    put_command(c, &body);
-    connect_encode_header((unsigned char *)body.data, 0, (uint32_t)(body.len - CONNECT_HEADER));
-    rq.headers = buf_str(&headers);
-    rq.body = buf_str(&body);
+    connect_encode_header((unsigned char *)body->data, 0, (uint32_t)(body->len - CONNECT_HEADER));
     x = client_do(e->client, &e->to, &rq, err);
     if (!x)
         return NULL;
@@ -262,11 +285,37 @@ struct envd_stream *envd_start(struct envd *e, const struct envd_command *c, str
 
         x->body.max = MESSAGE_MAX;
         if (!http_body_read_all(&x->body, &reply, err))
-            problem(buf_str(&reply), err);
+            envd_problem(x->head.status, buf_str(&reply), err);
         envd_close(s);
         return NULL;
     }
     return s;
+}
+
+struct envd_stream *envd_start(struct envd *e, const struct envd_command *c, struct err *err)
+{
+    AUTO(buf_free) struct buf headers = { 0 };
+    AUTO(buf_free) struct buf body = { 0 };
+
+    envd_put_headers(e, c->user, "connect+json", &headers);
+    buf_add(&body, "\0\0\0\0\0", CONNECT_HEADER);
+    put_command(c, &body);
+    return open_stream(e, "/process.Process/Start", &headers, &body, err);
+}
+
+struct envd_stream *envd_connect(struct envd *e, int64_t pid, int64_t wait_ms, struct err *err)
+{
+    AUTO(buf_free) struct buf headers = { 0 };
+    AUTO(buf_free) struct buf body = { 0 };
+
+    envd_put_headers(e, NULL, "connect+json", &headers);
+    buf_puts(&headers, "Cove-Output-Offset: 0\r\n");
+    if (wait_ms)
+        buf_printf(&headers, "Connect-Timeout-Ms: %lld\r\n", (long long)wait_ms);
+    buf_add(&body, "\0\0\0\0\0", CONNECT_HEADER);
+    open_selected(&body, pid);
+    json_close(&body, '}');
+    return open_stream(e, "/process.Process/Connect", &headers, &body, err);
 }
 
 void envd_close(struct envd_stream *s)
@@ -313,7 +362,7 @@ static int take_end(struct envd_stream *s, struct str text, struct err *err)
     s->ended = true;
     if (!j)
         return -1;
-    return dumped ? problem(str_of(dumped), err) : 0;
+    return dumped ? envd_problem(200, str_of(dumped), err) : 0;
 }
 
 static bool data_event(const struct data_event *d, struct envd_event *out)

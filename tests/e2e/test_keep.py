@@ -445,11 +445,13 @@ def test_cove_run_uses_a_keeper_that_runs(client, keeper, cove):
         [*words, "sh", "-c", "echo up; sleep 60"], stdout=subprocess.PIPE, env=CLEAR
     )
     assert process.stdout.readline() == b"up\n"
-    assert len(client.list()) == 1, client.list()
+    records = keeper.run_dir / "boxes"
+    assert len(os.listdir(records)) == 1
+    assert client.list() == []          # it is another's, and goes with it
     process.kill()
     process.wait()
     process.stdout.close()
-    wait_until(lambda: client.list() == [], "it went with its client")
+    wait_until(lambda: os.listdir(records) == [], "it went with its client")
     done = subprocess.run(
         [*words, "-v", "/etc:/x", "true"], capture_output=True, text=True, env=CLEAR
     )

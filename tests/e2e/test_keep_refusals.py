@@ -79,16 +79,16 @@ def test_descriptors_that_nobody_asked_for(refused):
 
 
 @pytest.mark.parametrize("change, said", [
-    ({"magic": 0}, "a record of another program or version (0, 1)"),
+    ({"magic": 0}, "a record of another program or version (0, 2)"),
     ({"magic": MAGIC ^ 1}, "a record of another program or version"),
     ({"version": 0}, "version (0x65766f43, 0)"),
-    ({"version": 2}, "version (0x65766f43, 2)"),
+    ({"version": 1}, "version (0x65766f43, 1)"),
 ])
 def test_another_program_or_version(refused, change, said):
     assert said in refused(request("list", **change))
 
 
-@pytest.mark.parametrize("verb", [0, 12, 99, 0xFFFFFFFF])
+@pytest.mark.parametrize("verb", [0, 13, 99, 0xFFFFFFFF])
 def test_a_verb_that_is_none(refused, verb):
     assert refused(request(verb, "one")) == f"no verb {verb}"
 

@@ -55,8 +55,10 @@ static void check_taken(const struct keep_request *r)
 {
     MUST(r->magic == KEEP_MAGIC && r->version == KEEP_VERSION);
     MUST(r->verb >= KEEP_CREATE && r->verb < KEEP_VERBS);
-    if (r->verb != KEEP_LIST || *r->id)
+    if ((r->verb != KEEP_LIST && r->verb != KEEP_TEMPLATES) || *r->id)
         check_id(r->id);
+    if (r->verb == KEEP_TEMPLATES)
+        check_string(r->u.after, KEEP_TEMPLATE);
     if (r->verb == KEEP_CREATE || r->verb == KEEP_RESTORE) {
         check_create(r);
         check_limits(&r->u.create.limits);
@@ -69,6 +71,26 @@ static void check_taken(const struct keep_request *r)
         MUST(r->u.socket.port <= 65535 && r->u.socket.count && r->u.socket.count <= KEEP_SOCKETS);
 }
 
+static void check_templates(const struct keep_reply *r)
+{
+    MUST(r->u.templates.count <= KEEP_TEMPLATES_LISTED);
+    for (uint32_t i = 0; i < r->u.templates.count; i++) {
+        const struct keep_template *t = &r->u.templates.items[i];
+
+        check_string(t->name, sizeof(t->name));
+        check_string(t->user, sizeof(t->user));
+        check_string(t->workdir, sizeof(t->workdir));
+        MUST(t->kind < KEEP_TEMPLATE_KINDS);
+    }
+}
+
+static void check_list(const struct keep_reply *r)
+{
+    MUST(r->u.list.count <= KEEP_LISTED);
+    for (uint32_t i = 0; i < r->u.list.count; i++)
+        check_string(r->u.list.ids[i], KEEP_ID);
+}
+
 static void check_reply(const struct keep_reply *r)
 {
     check_string(r->id, KEEP_ID);
@@ -77,8 +99,12 @@ static void check_reply(const struct keep_reply *r)
     MUST(r->reason < ENDED_REASONS);
     if (r->kind == KEEP_LIMIT_MET)
         MUST(r->u.limit.limit < LIMIT_COUNT);
-    if (r->kind == KEEP_REPLY && r->verb == KEEP_LIST)
-        MUST(r->u.list.count <= KEEP_LISTED);
+    else if (r->kind == KEEP_REPLY && r->verb == KEEP_LIST)
+        check_list(r);
+    else if (r->kind == KEEP_REPLY && r->verb == KEEP_TEMPLATES)
+        check_templates(r);
+    else
+        check_string(r->u.state.template, KEEP_NAME);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

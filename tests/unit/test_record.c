@@ -58,10 +58,13 @@ TEST(the_layout_is_the_one_that_clients_know)
     CHECK_INT(offsetof(struct keep_reply, message), 72);
     CHECK_INT(offsetof(struct keep_reply, u), 328);
     CHECK_INT(offsetof(struct keep_reply, reason), 2896);
-    CHECK_INT(sizeof(struct keep_state), 136);
-    CHECK_INT(offsetof(struct keep_state, left_ms), 112);
+    CHECK_INT(sizeof(struct keep_state), 296);
+    CHECK_INT(offsetof(struct keep_state, left_ms), 136);
+    CHECK_INT(offsetof(struct keep_state, template), 168);
+    CHECK_INT(sizeof(struct keep_template), 472);
+    CHECK_INT(offsetof(struct keep_template, limits), 408);
     CHECK_INT(sizeof(struct keep_limit_met), 24);
-    CHECK_INT(KEEP_VERBS, 12);
+    CHECK_INT(KEEP_VERBS, 13);
     CHECK_INT(ENDED_REASONS, 6);
 }
 
@@ -89,7 +92,7 @@ TEST(another_program_version_or_verb_is_refused)
 {
     fresh(KEEP_LIST);
     r.magic ^= 1;
-    check_refused("a record of another program or version (0x65766f42, 1)");
+    check_refused("a record of another program or version (0x65766f42, 2)");
     fresh(KEEP_LIST);
     r.version = 7;
     check_refused("a record of another program or version (0x65766f43, 7)");
@@ -97,7 +100,7 @@ TEST(another_program_version_or_verb_is_refused)
     r.verb = 0;
     check_refused("no verb 0");
     r.verb = KEEP_VERBS;
-    check_refused("no verb 12");
+    check_refused("no verb 13");
     CHECK_INT(err.code, ERR_UNSUPPORTED);
 }
 
@@ -267,6 +270,43 @@ TEST(a_reply_is_checked_as_hard)
     reply.verb = KEEP_LIST;
     reply.u.list.count = KEEP_LISTED + 1;
     check_broken();
+    fresh_reply();
+    reply.verb = KEEP_LIST;
+    reply.u.list.count = 1;
+    memset(reply.u.list.ids[0], 'x', KEEP_ID);
+    check_broken();
+    fresh_reply();
+    reply.verb = KEEP_STAT;
+    memset(reply.u.state.template, 'x', KEEP_NAME);
+    check_broken();
+    fresh_reply();
+    reply.kind = KEEP_ENDED;
+    reply.u.state.network = KEEP_NETWORKS;
+    check_broken();
+}
+
+TEST(templates_are_bounded_both_ways)
+{
+    struct keep_template *t = &reply.u.templates.items[KEEP_TEMPLATES_LISTED - 1];
+
+    fresh(KEEP_TEMPLATES);
+    r.id[0] = 0;
+    CHECK_INT(record_check(&r, sizeof(r), &err), 0);
+    memset(r.u.after, 'x', sizeof(r.u.after));
+    check_refused("field 'after' must be at most 71 bytes");
+    for (int i = 0; i < 6; i++) {
+        fresh_reply();
+        reply.verb = KEEP_TEMPLATES;
+        reply.u.templates.count = KEEP_TEMPLATES_LISTED + (i == 1);
+        memset(t->name, 'x', i == 2 ? sizeof(t->name) : 3);
+        memset(t->user, 'x', i == 3 ? sizeof(t->user) : 3);
+        memset(t->workdir, 'x', i == 4 ? sizeof(t->workdir) : 3);
+        t->kind = i == 5 ? KEEP_TEMPLATE_KINDS : 0;
+        if (i)
+            check_broken();
+        else
+            CHECK_INT(record_check_reply(&reply, sizeof(reply), &err), 0);
+    }
 }
 
 TEST(every_reason_has_a_name)

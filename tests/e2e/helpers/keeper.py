@@ -16,7 +16,7 @@ from . import wire
 from .cove import CLEAR, COVE
 from .proc import wait_until
 
-MAGIC, VERSION = 0x65766F43, 1
+MAGIC, VERSION = 0x65766F43, 2
 VERBS = (
     "create",
     "freeze",
@@ -29,6 +29,7 @@ VERBS = (
     "stat",
     "list",
     "adopt",
+    "templates",
 )
 VERB = {name: number for number, name in enumerate(VERBS, 1)}
 REPLY, LIMIT_MET, ENDED = 1, 2, 3
@@ -46,11 +47,17 @@ STATE = (
     "processes",
     "disk",
     "oom_kills",
+    "memory_cache",
+    "net_rx",
+    "net_tx",
     "left_ms",
     "pid",
     "frozen",
     "network",
     "unenforced",
+    "outdated",
+    "unused",
+    "template",
 )
 
 HEAD = struct.Struct("=4IQ40s")         # magic version verb unused serial id
@@ -62,9 +69,12 @@ SOCKET = struct.Struct("=4I")           # port count v6 unused
 ID = struct.Struct("=40s")
 REQUEST_SIZE = HEAD.size + CREATE.size + MOUNTS * MOUNT.size
 REPLY_HEAD = struct.Struct("=4IQ40s2I256s")  # magic version kind verb serial id code unused message
-STATE_BODY = struct.Struct("=8Q6Qqi3I")
+STATE_BODY = struct.Struct("=8Q9Qqi5I128s")
 LIMIT_BODY = struct.Struct("=2I2Q")     # limit unused value use
 LIST_BODY = struct.Struct("=2I" + 64 * "40s")
+TEMPLATE = struct.Struct("=72s72s256s2I8Q")  # name user workdir kind unused limits
+LIST_COUNT = struct.Struct("=2I")       # count unused
+TEMPLATE_KINDS = ("host", "directory", "archive")
 REPLY_TAIL = struct.Struct("=2I")       # reason status
 REPLY_SIZE = REPLY_HEAD.size + LIST_BODY.size + REPLY_TAIL.size
 
@@ -142,9 +152,17 @@ class Answer:
     state: dict
     limit: dict
     ids: list
+    templates: list
     reason: str
     status: int
     fds: list = field(default_factory=list)
+
+
+def template(data, i):
+    name, user, workdir, kind, _, *limits = TEMPLATE.unpack_from(
+        data, REPLY_HEAD.size + LIST_COUNT.size + i * TEMPLATE.size)
+    return {"name": text(name), "user": text(user), "workdir": text(workdir),
+            "kind": TEMPLATE_KINDS[kind], **dict(zip(LIMITS, limits))}
 
 
 def parse(data, fds):
@@ -153,7 +171,7 @@ def parse(data, fds):
     assert (magic, version) == (MAGIC, VERSION)
     reason, status = REPLY_TAIL.unpack_from(data, REPLY_HEAD.size + LIST_BODY.size)
     said = Answer(
-        kind, verb, serial, text(id), code, text(message), {}, {}, [], REASONS[reason], status, fds
+        kind, verb, serial, text(id), code, text(message), {}, {}, [], [], REASONS[reason], status, fds
     )
     if kind == LIMIT_MET:
         limit, _, value, use = LIMIT_BODY.unpack_from(data, REPLY_HEAD.size)
@@ -161,8 +179,12 @@ def parse(data, fds):
     elif kind == REPLY and verb == VERB["list"]:
         count, _, *ids = LIST_BODY.unpack_from(data, REPLY_HEAD.size)
         said.ids = [raw.rstrip(b"\0") for raw in ids[:count]]
+    elif kind == REPLY and verb == VERB["templates"]:
+        said.templates = [template(data, i) for i in range(LIST_COUNT.unpack_from(
+            data, REPLY_HEAD.size)[0])]
     else:
         said.state = dict(zip(STATE, STATE_BODY.unpack_from(data, REPLY_HEAD.size)))
+        said.state["template"] = text(said.state["template"])
     return said
 
 
@@ -252,6 +274,11 @@ class Client:
 
     def list(self, after=b""):
         return [text(id) for id in self.list_all(after)]
+
+    def templates(self, after=""):
+        reply = self.ask("templates", "", after.encode().ljust(72, b"\0"))
+        assert reply.code == 0, reply
+        return reply.templates
 
     def end_all(self):
         self.events.clear()

@@ -1,0 +1,439 @@
+/* fake.c - provider `fake`: machines that are records in memory, for the tests of what is above.
+ *
+ * It keeps every promise of provider.h that can be kept without a machine, and breaks them on
+ * request: a call can be made to fail or to take its time. The smallest complete provider: a new
+ * kind begins as a copy of this file. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/mem.h"
+#include "io/co.h"
+#include "io/httpd.h"
+#include "jail/template.h"
+#include "provider/provider.h"
+
+enum { FAKE_REF = 40, FAKE_MEMORY = 4 << 20, FAKE_CPU_US = 1000 };
+
+struct machine {
+    struct list all;
+    char ref[FAKE_REF];
+    struct machine_state state;
+    int64_t deadline;
+    bool adopted; /* its events are told */
+};
+
+enum op {
+    CREATE,
+    DESTROY,
+    LIST,
+    TEMPLATES,
+    STAT,
+    LIMITS,
+    PAUSE,
+    RESUME,
+    SNAPSHOT,
+    DIAL,
+    ADOPT,
+    OPS
+};
+
+static const char *const op_names[OPS] = { "create",   "destroy", "list",  "templates",
+                                           "stat",     "limits",  "pause", "resume",
+                                           "snapshot", "dial",    "adopt" };
+
+struct fake {
+    struct provider provider;
+    struct list machines;
+    struct fault {
+        enum err_code code;
+        int times;
+        int64_t delay_ms;
+    } faults[OPS];
+    struct co_cond changed; /* a deadline, or closing */
+    struct co_ref timer;
+    bool timed, closing;
+    size_t users; /* calls and coroutines that will look at this again; the last one frees it */
+};
+
+static struct fake *of(struct provider *p) { return CONTAINER_OF(p, struct fake, provider); }
+
+static void put(struct fake *f)
+{
+    struct machine *m;
+
+    if (--f->users)
+        return;
+    list_each(m, &f->machines, all) {
+        list_remove(&m->all);
+        free(m);
+    }
+    free(f);
+}
+
+static struct fake *enter(struct provider *p)
+{
+    of(p)->users++;
+    return of(p);
+}
+
+static void leave(struct fake **f) { put(*f); }
+
+/* What every call does first: it takes its time, and fails if it was told to. */
+static int begin(struct fake *f, enum op op, struct err *err)
+{
+    struct fault *fault = &f->faults[op];
+
+    if (fault->delay_ms && co_sleep(co_in(fault->delay_ms)))
+        return err_set(err, ERR_UNAVAILABLE, "the call was given up");
+    if (f->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the server is ending");
+    if (fault->times <= 0)
+        return 0;
+    fault->times--;
+    return err_set(err, fault->code, "%s fails because it was told to", op_names[op]);
+}
+
+static struct machine *find(struct fake *f, const char *ref)
+{
+    struct machine *m;
+
+    list_each(m, &f->machines, all)
+        if (!strcmp(m->ref, ref))
+            return m;
+    return NULL;
+}
+
+static struct machine *need(struct fake *f, enum op op, const char *ref, struct err *err)
+{
+    struct machine *m;
+
+    if (begin(f, op, err))
+        return NULL;
+    m = find(f, ref);
+    if (!m)
+        err_set(err, ERR_NOT_FOUND, "no sandbox %s", ref);
+    return m;
+}
+
+static void measure(struct machine *m)
+{
+    m->state.cpu_us += FAKE_CPU_US;
+    m->state.left_ms = m->deadline == NEVER ? NEVER : m->deadline - clock_ms();
+}
+
+static void emit(struct fake *f, const struct machine_event *e)
+{
+    if (f->provider.on_event && !f->closing)
+        f->provider.on_event(f->provider.arg, e);
+}
+
+static void end(struct fake *f, struct machine *m, const char *reason, enum limit_id limit)
+{
+    struct machine_event e = { .kind = MACHINE_ENDED,
+                               .ref = m->ref,
+                               .limit = limit,
+                               .reason = reason,
+                               .text = "a fake machine ended" };
+
+    measure(m);
+    list_remove(&m->all);
+    e.state = m->state;
+    if (limit != LIMIT_NONE)
+        e.value = e.use = limits_get(&m->state.limits, limit);
+    if (m->adopted)
+        emit(f, &e);
+    free(m);
+}
+
+/* ---- lifetimes ---- */
+
+static int64_t end_due(struct fake *f)
+{
+    int64_t next = NEVER;
+    struct machine *m;
+
+    list_each(m, &f->machines, all) {
+        if (m->deadline <= co_now())
+            end(f, m, "lifetime", LIMIT_LIFETIME);
+        else
+            next = MIN(next, m->deadline);
+    }
+    return next;
+}
+
+static void keep_time(void *arg)
+{
+    struct fake *f = arg;
+
+    while (!f->closing && (!co_cond_wait(&f->changed, end_due(f)) || errno == ETIMEDOUT))
+        continue;
+    f->timed = false;
+    put(f);
+}
+
+static void set_lifetime(struct fake *f, struct machine *m)
+{
+    m->deadline = co_in((int64_t)m->state.limits.lifetime_ms);
+    co_cond_wake(&f->changed);
+    if (f->timed)
+        return;
+    f->timed = true;
+    f->users++;
+    if (co_go(keep_time, f, &f->timer))
+        abort(); /* a test without memory for a stack */
+}
+
+/* ---- machines ---- */
+
+static int create(struct provider *p, const struct machine_spec *s, struct machine_state *out,
+                  struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+    AUTO(template_close) struct template t = { 0 };
+    struct limits l = s->limits;
+    struct machine *m;
+
+    if (begin(f, CREATE, err) || template_open("/nonexistent", s->template, &t, err) ||
+        limits_fill(&l, NULL, err))
+        return -1;
+    if (strlen(s->ref) >= FAKE_REF || strlen(s->template) >= sizeof(m->state.template))
+        return err_set(err, ERR_INVALID, "'%.40s' cannot be a sandbox's name", s->ref);
+    if (find(f, s->ref))
+        return err_set(err, ERR_CONFLICT, "sandbox %s exists", s->ref);
+    m = xcalloc(1, sizeof(*m));
+    m->state = (struct machine_state){ .limits = l,
+                                       .memory_bytes = FAKE_MEMORY,
+                                       .memory_peak_bytes = FAKE_MEMORY,
+                                       .pids = 1,
+                                       .network = s->network };
+    m->adopted = true;
+    snprintf(m->ref, sizeof(m->ref), "%s", s->ref);
+    snprintf(m->state.template, sizeof(m->state.template), "%s", s->template);
+    list_push(&f->machines, &m->all);
+    set_lifetime(f, m);
+    measure(m);
+    *out = m->state;
+    return 0;
+}
+
+static int destroy(struct provider *p, const char *ref, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+    struct machine *m = need(f, DESTROY, ref, err);
+
+    if (m)
+        end(f, m, "request", LIMIT_NONE);
+    return m ? 0 : -1;
+}
+
+/* By copies, as fn may change what it is told of. */
+static int list(struct provider *p, provider_ref_fn *fn, void *arg, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+    AUTO(freep) char(*refs)[FAKE_REF] = NULL;
+    const struct machine *m;
+    size_t n = 0;
+
+    if (begin(f, LIST, err))
+        return -1;
+    list_each(m, &f->machines, all) {
+        refs = xrealloc(refs, (n + 1) * sizeof(*refs));
+        memcpy(refs[n++], m->ref, sizeof(m->ref));
+    }
+    for (size_t i = 0; i < n && !fn(arg, refs[i]); i++)
+        continue;
+    return 0;
+}
+
+static int templates(struct provider *p, provider_template_fn *fn, void *arg, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+    struct machine_template host = { .name = "host", .kind = template_kind_name(TEMPLATE_HOST) };
+
+    if (begin(f, TEMPLATES, err))
+        return -1;
+    fn(arg, &host);
+    return 0;
+}
+
+static int stat_(struct provider *p, const char *ref, struct machine_state *out, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+    struct machine *m = need(f, STAT, ref, err);
+
+    if (!m)
+        return -1;
+    measure(m);
+    *out = m->state;
+    return 0;
+}
+
+static int limits(struct provider *p, const char *ref, const struct limits *new, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+    struct machine *m = need(f, LIMITS, ref, err);
+    struct limits l = *new;
+
+    if (!m || limits_fill(&l, &m->state.limits, err))
+        return -1;
+    m->state.limits = l;
+    if (new->lifetime_ms)
+        set_lifetime(f, m);
+    return 0;
+}
+
+static int set_paused(struct provider *p, enum op op, const char *ref, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+    struct machine *m = need(f, op, ref, err);
+
+    if (m)
+        m->state.paused = op == PAUSE;
+    return m ? 0 : -1;
+}
+
+static int pause_(struct provider *p, const char *ref, struct err *err)
+{
+    return set_paused(p, PAUSE, ref, err);
+}
+
+static int resume(struct provider *p, const char *ref, struct err *err)
+{
+    return set_paused(p, RESUME, ref, err);
+}
+
+static int snapshot(struct provider *p, const char *ref, const char *name, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+
+    (void)name;
+    return need(f, SNAPSHOT, ref, err)
+               ? err_set(err, ERR_UNSUPPORTED, "a fake machine has no files to take a snapshot of")
+               : -1;
+}
+
+static int adopt(struct provider *p, const char *ref, struct machine_state *out, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+    struct machine *m = need(f, ADOPT, ref, err);
+
+    if (!m)
+        return -1;
+    m->adopted = true;
+    measure(m);
+    *out = m->state;
+    return 0;
+}
+
+/* ---- ports ---- */
+
+static int answer(struct call *c, struct err *err)
+{
+    AUTO(buf_free) struct buf body = { 0 };
+    bool empty = str_is(c->path, "/init") || str_is(c->path, "/health");
+    int r;
+
+    if (call_read_all(c, &body, err))
+        return -1;
+    r = empty ? call_reply(c, 204, NULL, (struct str){ 0 })
+              : call_reply(c, 200, "text/plain", body.len ? buf_str(&body) : STR("fake\n"));
+    return r ? -1 : 1;
+}
+
+static int dial(struct provider *p, const char *ref, uint16_t port, int64_t until, struct err *err)
+{
+    static const struct route *const none[] = { NULL };
+    static struct httpd server = { .tables = none, .first = answer };
+    AUTO(leave) struct fake *f = enter(p);
+    int pair[2];
+
+    (void)until;
+    if (!need(f, DIAL, ref, err))
+        return -1;
+    if (!port)
+        return err_set(err, ERR_INVALID, "port 0 is none");
+    if (port == PROVIDER_FAKE_CLOSED)
+        return err_set(err, ERR_UPSTREAM, "port %u is not open", port);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))
+        return err_sys(err, "socketpair");
+    if (httpd_serve(&server, pair[1])) {
+        co_close(pair[0]);
+        return err_set(err, ERR_UNAVAILABLE, "no memory for a connection");
+    }
+    return pair[0];
+}
+
+/* ---- the provider ---- */
+
+static void close_(struct provider *p)
+{
+    struct fake *f = of(p);
+
+    f->closing = true;
+    if (f->timed)
+        co_cancel(f->timer);
+    put(f);
+}
+
+static const struct provider_ops fake_ops = {
+    .name = "fake",
+    .create = create,
+    .destroy = destroy,
+    .list = list,
+    .templates = templates,
+    .stat = stat_,
+    .limits = limits,
+    .pause = pause_,
+    .resume = resume,
+    .snapshot = snapshot,
+    .dial = dial,
+    .adopt = adopt,
+    .close = close_,
+};
+
+struct provider *provider_fake(provider_event_fn *on_event, void *arg)
+{
+    struct fake *f = xcalloc(1, sizeof(*f));
+
+    f->provider = (struct provider){ &fake_ops, on_event, arg };
+    f->users = 1;
+    list_init(&f->machines);
+    co_cond_init(&f->changed);
+    return &f->provider;
+}
+
+static struct fault *fault_of(struct provider *p, const char *op)
+{
+    for (enum op o = 0; o < OPS; o++)
+        if (!strcmp(op_names[o], op))
+            return &of(p)->faults[o];
+    abort(); /* a test that names no call would test nothing */
+}
+
+void provider_fake_fail(struct provider *p, const char *op, enum err_code code, int times)
+{
+    struct fault *f = fault_of(p, op);
+
+    f->code = code;
+    f->times = times;
+}
+
+void provider_fake_delay(struct provider *p, const char *op, int64_t ms)
+{
+    fault_of(p, op)->delay_ms = ms;
+}
+
+/* One that ends is gone for the calls, too. */
+void provider_fake_emit(struct provider *p, const struct machine_event *e)
+{
+    struct fake *f = of(p);
+    struct machine *m = e->kind == MACHINE_ENDED && e->ref ? find(f, e->ref) : NULL;
+
+    if (m)
+        list_remove(&m->all);
+    emit(f, e);
+    free(m);
+}

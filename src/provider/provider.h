@@ -1,0 +1,125 @@
+/* provider.h - a provider gives you a machine and a way to dial its ports. All that happens inside
+ * is the guest's. One table of functions per kind of provider; every call may park its coroutine,
+ * none blocks the loop. A ref is the sandbox's short id.
+ *
+ * A call that fails has done nothing, or has undone it. ERR_NOT_FOUND: no such machine (or
+ * template: the sentence says which); ERR_CONFLICT: the ref exists; ERR_UNSUPPORTED: this provider
+ * cannot; ERR_LIMIT, ERR_NO_SPACE: the machine is full; ERR_UNAVAILABLE: try again. */
+#ifndef PROVIDER_PROVIDER_H
+#define PROVIDER_PROVIDER_H
+
+#include "base/setting.h"
+#include "model/sandbox.h"
+
+struct provider;
+
+struct machine_spec {
+    const char *ref;
+    const char *template;
+    int64_t network;      /* enum sandbox_network */
+    struct limits limits; /* zeroes: the template's, or the table's; lifetime_ms: the safety net */
+    bool strict, durable;
+    bool eager; /* return when only building is left; a failure then comes as an event */
+    const struct sandbox_mount *mounts;
+    size_t nmounts;
+};
+
+struct machine_state {
+    struct limits limits; /* in force */
+    uint64_t memory_bytes, memory_cache_bytes, memory_peak_bytes, cpu_us, pids, disk_bytes;
+    uint64_t net_rx_bytes, net_tx_bytes;
+    int64_t left_ms; /* until the provider itself ends it; NEVER: it does not */
+    int64_t network; /* enum sandbox_network */
+    bool paused;
+    bool outdated;      /* its template has changed: a new machine would begin with other files */
+    char template[128]; /* as it was asked for */
+};
+
+struct machine_template {
+    char name[64 + 1];
+    const char *kind;                    /* "host", "directory", "archive" */
+    struct limits limits;                /* zeroes: the table's */
+    char user[64 + 1], workdir[255 + 1]; /* defaults for commands; "": none */
+};
+
+enum machine_event_kind { MACHINE_LIMIT, MACHINE_ENDED, MACHINE_LOST, MACHINE_REGAINED };
+
+struct machine_event {
+    enum machine_event_kind kind;
+    const char *ref;
+    enum limit_id limit; /* LIMIT: which was met, its value, the use; ENDED: or LIMIT_NONE */
+    uint64_t value, use;
+    const char *reason;         /* ENDED: "request", "lifetime", "memory", "itself", "failed" */
+    const char *text;           /* ENDED: a sentence */
+    struct machine_state state; /* ENDED: the last */
+};
+/* Must not park. MACHINE_LOST: the provider lost touch with all of its machines (ref NULL). When it
+ * has found them again it tells of those that ended meanwhile, then MACHINE_REGAINED (ref NULL). A
+ * machine whose create() failed has no events; one that was destroyed has its MACHINE_ENDED. */
+typedef void provider_event_fn(void *arg, const struct machine_event *e);
+
+typedef int provider_ref_fn(void *arg, const char *ref);                       /* non-zero stops */
+typedef int provider_template_fn(void *arg, const struct machine_template *t); /* the same */
+
+struct provider_ops {
+    const char *name; /* "local", "fake" */
+    int (*create)(struct provider *p, const struct machine_spec *s, struct machine_state *out,
+                  struct err *err);
+    /* Returns when nothing of it runs any more. ERR_NOT_FOUND: there was none. */
+    int (*destroy)(struct provider *p, const char *ref, struct err *err);
+    /* Every machine but those that other programs hold (a `cove run` in another terminal). */
+    int (*list)(struct provider *p, provider_ref_fn *fn, void *arg, struct err *err);
+    int (*templates)(struct provider *p, provider_template_fn *fn, void *arg, struct err *err);
+    int (*stat)(struct provider *p, const char *ref, struct machine_state *out, struct err *err);
+    /* Zeroes: as they are. A lifetime counts from now. */
+    int (*limits)(struct provider *p, const char *ref, const struct limits *l, struct err *err);
+    int (*pause)(struct provider *p, const char *ref, struct err *err);
+    int (*resume)(struct provider *p, const char *ref, struct err *err);
+    int (*snapshot)(struct provider *p, const char *ref, const char *snapshot, struct err *err);
+    /* A connected, non-blocking descriptor, close-on-exec. GUEST_PORT reaches the guest itself.
+     * ERR_UPSTREAM "port N is not open" when nothing listens there. */
+    int (*dial)(struct provider *p, const char *ref, uint16_t port, int64_t until, struct err *err);
+    /* Takes over events of machines that a former process of ours made; fills their state. */
+    int (*adopt)(struct provider *p, const char *ref, struct machine_state *out, struct err *err);
+    void (*close)(struct provider *p); /* leaves the machines as they are */
+};
+
+struct provider {
+    const struct provider_ops *ops;
+    provider_event_fn *on_event;
+    void *arg;
+};
+
+enum {
+    PROVIDER_GUEST_PORT = 49983,
+    PROVIDER_FAKE_CLOSED = 1, /* nothing listens on this port of a fake machine */
+};
+
+struct provider_limits {
+    int64_t start_ms, wait_ms, answer_ms, snapshot_ms;
+};
+extern struct provider_limits provider_limits;
+extern const struct setting provider_settings[];
+
+/* Machines of this computer through its keeper, whose socket is in run_dir. In a coroutine: waits
+ * for a keeper that is just starting. Reconnects by itself when the keeper was restarted; calls
+ * meanwhile wait a bounded time, then are ERR_UNAVAILABLE. */
+int provider_local(const char *run_dir, provider_event_fn *on_event, void *arg,
+                   struct provider **out, struct err *err);
+
+/* In memory, for tests: machines are records that end at their lifetime, templates are those of a
+ * fresh machine (host and its aliases), ports are socket pairs that answer HTTP: POST /init and GET
+ * /health with 204, anything else with 200. fail(op) makes the next calls of that name fail with
+ * the code, having done nothing; delay makes every one slow (0: no more). In a coroutine. */
+struct provider *provider_fake(provider_event_fn *on_event, void *arg);
+void provider_fake_fail(struct provider *p, const char *op, enum err_code code, int times);
+void provider_fake_delay(struct provider *p, const char *op, int64_t ms);
+void provider_fake_emit(struct provider *p, const struct machine_event *e);
+
+/* Logs every call of another one with its duration and outcome, and counts them for Prometheus. */
+struct provider *provider_trace(struct provider *inner);
+void provider_trace_metrics(struct provider *p, struct buf *out); /* of a provider_trace() */
+
+void provider_closep(struct provider **p);
+
+#endif

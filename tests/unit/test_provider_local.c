@@ -1,0 +1,168 @@
+/* test_provider_local.c - the provider of this computer while its keeper comes and goes. */
+#include "provider_rig.h"
+
+LOCAL(machines_and_their_events_outlive_who_made_them)
+{
+    struct machine_state state = { 0 };
+    struct err err;
+
+    must_make("heir");
+    provider_closep(&p);
+    p = open_local();
+    CHECK_INT(listed("heir").found, 1);
+    CHECK_INT(p->ops->adopt(p, ref_of("heir"), &state, &err), 0);
+    CHECK_STR(state.template, "base");
+    check_guest("heir");
+    CHECK_INT(p->ops->destroy(p, ref_of("heir"), &err), 0);
+    CHECK(find_event(MACHINE_ENDED, ref_of("heir")));
+}
+
+LOCAL(another_programs_machine_is_not_listed)
+{
+    struct keep_request q = { .verb = KEEP_CREATE, .u.create.flags = KEEP_TIED };
+    struct keep_reply reply;
+    struct keep k;
+    struct err err = { 0 };
+
+    snprintf(q.id, sizeof(q.id), "%s", ref_of("tied"));
+    snprintf(q.u.create.template, sizeof(q.u.create.template), "host");
+    CHECK_INT(keep_connect(&k, keeper_rig.run, &err), 0);
+    CHECK_INT(keep_call(&k, &q, &reply, NULL, NULL, NULL, NULL, &err), 0);
+    CHECK_INT(listed("tied").found, 0);
+    keep_close(&k);
+}
+
+LOCAL(a_killed_keeper_is_replaced_and_nothing_is_lost)
+{
+    struct limits l = { .lifetime_ms = 600000 };
+    struct machine_state state = { 0 };
+    struct err err;
+
+    must_make("s1");
+    must_make("s2");
+    CHECK_INT(p->ops->pause(p, ref_of("s2"), &err), 0);
+    keeper_rig_say(RIG_KILL);
+    await(MACHINE_LOST, "");
+    keeper_rig_say(RIG_START);
+    CHECK_INT(p->ops->limits(p, ref_of("s1"), &l, &err), 0); /* waits for it */
+    check_guest("s1");
+    await(MACHINE_REGAINED, "");
+    CHECK_INT(p->ops->stat(p, ref_of("s2"), &state, &err), 0);
+    CHECK(state.paused);
+    CHECK_INT(count_events(MACHINE_ENDED), 0);
+    CHECK_INT(count_events(MACHINE_LOST), 1);
+    l.lifetime_ms = 20;
+    CHECK_INT(p->ops->limits(p, ref_of("s1"), &l, &err), 0);
+    CHECK_STR(await(MACHINE_ENDED, ref_of("s1"))->reason, "lifetime");
+}
+
+LOCAL(what_ended_while_no_keeper_ran_is_told)
+{
+    struct keep_request q = { .verb = KEEP_STAT };
+    struct keep_reply reply;
+    struct keep k;
+    struct err err = { 0 };
+
+    must_make("gone");
+    snprintf(q.id, sizeof(q.id), "%s", ref_of("gone"));
+    CHECK_INT(keep_connect(&k, keeper_rig.run, &err), 0);
+    CHECK_INT(keep_call(&k, &q, &reply, NULL, NULL, NULL, NULL, &err), 0);
+    keep_close(&k);
+    keeper_rig_say(RIG_KILL);
+    CHECK_INT(kill(reply.u.state.pid, SIGKILL), 0);
+    keeper_rig_say(RIG_START);
+    CHECK_STR(await(MACHINE_ENDED, ref_of("gone"))->reason, "itself");
+    await(MACHINE_REGAINED, "");
+    CHECK_INT(listed("gone").found, 0);
+}
+
+static int made;
+
+static int make_perhaps(const char *name, struct err *err)
+{
+    struct machine_state state;
+
+    if (!make(name, &state, err)) {
+        check_guest(name);
+        made++;
+    }
+    return 0;
+}
+
+static void kill_keeper(void *arg)
+{
+    co_sleep(co_in(*(const int64_t *)arg));
+    keeper_rig_say(RIG_KILL);
+    keeper_rig_say(RIG_START);
+}
+
+/* Killed at several moments of a burst: what was said to be made is there, what was not is not. */
+LOCAL(creates_under_a_dying_keeper_are_whole_or_nothing)
+{
+    static const int64_t moments[] = { 0, 3, 8, 15 };
+    int64_t until = co_in(4 * WAIT_MS);
+
+    for (size_t i = 0; i < ARRAY_LEN(moments); i++) {
+        char prefix[4] = { 'k', (char)('a' + i), 0 };
+
+        made = 0;
+        CHECK_INT(co_go(kill_keeper, (void *)(size_t)&moments[i], NULL), 0);
+        all_at_once(20, prefix, make_perhaps);
+        printf("# killed after %lld ms: %d of 20 made\n", (long long)moments[i], made);
+        while (listed("x").all != (size_t)made && co_now() < until)
+            co_sleep(co_in(10)); /* given up, and ended in the background */
+        CHECK_INT(listed("x").all, made);
+        if (made == 20)
+            all_at_once(20, prefix, end_one);
+        else
+            p->ops->list(p, kill_ref, NULL, &(struct err){ 0 });
+        CHECK_INT(listed("x").all, 0);
+    }
+}
+
+LOCAL(without_a_keeper_calls_fail_in_time)
+{
+    struct provider_limits had = provider_limits;
+    struct machine_state state;
+    struct provider *none = NULL;
+    struct err err = { 0 };
+
+    must_make("w");
+    keeper_rig_say(RIG_KILL);
+    provider_limits.wait_ms = provider_limits.start_ms = 50;
+    CHECK_INT(p->ops->stat(p, ref_of("w"), &state, &err), -1);
+    CHECK_INT(err.code, ERR_UNAVAILABLE);
+    CHECK(strstr(err.msg, "keeper"));
+    CHECK_INT(provider_local(keeper_rig.dir, on_event, NULL, &none, &err), -1);
+    CHECK_INT(err.code, ERR_UNAVAILABLE);
+    provider_limits = had;
+    keeper_rig_say(RIG_START);
+    CHECK_INT(p->ops->stat(p, ref_of("w"), &state, &err), 0);
+}
+
+static void slow_stat(void *arg)
+{
+    struct machine_state state;
+    struct err err = { 0 };
+
+    CHECK_INT(p->ops->stat(p, ref_of("late"), &state, &err), -1);
+    CHECK_INT(err.code, ERR_UNAVAILABLE);
+    *(bool *)arg = true;
+}
+
+LOCAL(closing_it_ends_calls_under_way)
+{
+    bool done = false;
+
+    must_make("late");
+    keeper_rig_say(RIG_KILL);
+    await(MACHINE_LOST, "");
+    CHECK_INT(co_go(slow_stat, &done, NULL), 0);
+    co_sleep(co_in(5));
+    CHECK(!done);
+    provider_closep(&p);
+    co_sleep(co_in(5));
+    CHECK(done);
+    keeper_rig_say(RIG_START);
+    p = open_local();
+}
