@@ -1,0 +1,237 @@
+/* adopt.c - a start after a crash or a restart: what the store says against what the provider has.
+ *
+ *   record            machine   what becomes of them
+ *   RUNNING, PAUSED   there     adopted; the deadline from the provider's, whose clock ran on
+ *   PAUSING, RESUMING there     as the machine is: paused or running
+ *   CREATING          there     undone: its client never heard of it
+ *   ENDING            there     finished
+ *   any               gone      ended, with the reason
+ *   none              there     back into the pool if it waited there and still would; else ended
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "control/impl.h"
+
+struct refs {
+    char (*items)[SANDBOX_ID + 1];
+    size_t n, cap;
+};
+
+static int collect_ref(void *arg, const char *ref)
+{
+    struct refs *r = arg;
+
+    if (strlen(ref) != SANDBOX_ID || !sandbox_id_valid(str_of(ref)))
+        return 0; /* no machine of ours has such a name: whose it is, he will end it */
+    if (r->n == r->cap) {
+        r->cap = r->cap ? r->cap * 2 : 64;
+        r->items = xrealloc(r->items, r->cap * sizeof(*r->items));
+    }
+    memcpy(r->items[r->n++], ref, sizeof(*r->items));
+    return 0;
+}
+
+static int compare_refs(const void *a, const void *b) { return strcmp(a, b); }
+
+/* ---- records ---- */
+
+static int collect_row(void *arg, const struct sandbox *s) /* on a worker: touches its list only */
+{
+    struct list *rows = arg;
+    struct live *l = live_new(NULL);
+
+    sandbox_copy(&l->s, s);
+    list_push(rows, &l->all);
+    return 0;
+}
+
+struct reading {
+    const char *node;
+    struct list rows;
+};
+
+static int read_rows(struct store *s, void *arg, struct err *err)
+{
+    struct reading *r = arg;
+
+    return s->ops->sandbox_live(s, r->node, collect_row, &r->rows, err);
+}
+
+static int load(struct control *c, struct err *err)
+{
+    struct reading r = { .node = c->node };
+    int result;
+
+    list_init(&r.rows);
+    result = control_store(c, read_rows, &r, err);
+    while (!list_empty(&r.rows)) {
+        struct live *l = CONTAINER_OF(r.rows.next, struct live, all);
+
+        list_remove(&l->all);
+        if (result < 0) {
+            live_release(l);
+            continue;
+        }
+        l->control = c;
+        table_add(c, l);
+    }
+    return result < 0 ? -1 : 0;
+}
+
+/* ---- each of them ---- */
+
+/* A machine that was taken from the pool a moment before the crash has the pool's lifetime still:
+ * then the record's wall time has to do. */
+static int64_t deadline_of(const struct live *l, const struct machine_state *m)
+{
+    uint64_t net = life_net_ms(&l->s.life);
+
+    if (!l->s.life.timeout_ms)
+        return NEVER;
+    if (m->left_ms != NEVER && m->limits.lifetime_ms == net)
+        return co_now() + MAX(m->left_ms - GRACE_MS, (int64_t)0);
+    return co_now() + MAX(l->s.end_ms - control_wall_ms(), (int64_t)0);
+}
+
+static int renew_net(struct live *l, const struct machine_state *m, struct err *err)
+{
+    struct provider *p = l->control->provider;
+    struct limits net = { .lifetime_ms = life_net_ms(&l->s.life) };
+
+    if (m->limits.lifetime_ms == net.lifetime_ms)
+        return 0;
+    if (l->deadline != NEVER && l->s.life.expiry == EXPIRY_KILL)
+        net.lifetime_ms = (uint64_t)(l->deadline - co_now() + GRACE_MS);
+    return p->ops->limits(p, l->s.id, &net, err);
+}
+
+static int keep(struct live *l, struct err *err)
+{
+    struct provider *p = l->control->provider;
+    struct sandbox next = l->s;
+    struct machine_state m;
+
+    if (p->ops->adopt(p, l->s.id, &m, err))
+        return -1;
+    next.state = m.paused ? SANDBOX_PAUSED : SANDBOX_RUNNING;
+    next.limits = m.limits;
+    if (next.state != l->s.state) {
+        enum sandbox_state was = (enum sandbox_state)l->s.state;
+
+        if (control_write(l->control, &next, was, NULL, err))
+            return -1;
+    }
+    l->s = next;
+    l->deadline = deadline_of(l, &m);
+    l->touched = co_now();
+    if (renew_net(l, &m, err))
+        return -1;
+    if (forward_open(l, err)) { /* somebody took the port meanwhile: the rest of it still works */
+        control_event_add(l, "failed", "system", err->msg, NULL);
+        log_warn("a port is not forwarded any more", KV("sandbox", l->s.id), KV("error", err->msg));
+        *err = (struct err){ 0 };
+    }
+    life_arm(l);
+    samples_begin(l);
+    return 0;
+}
+
+static const char *gone_reason(const struct live *l)
+{
+    if (l->s.state == SANDBOX_CREATING)
+        return "failed: interrupted: the server ended while it was being created";
+    if (l->s.state == SANDBOX_ENDING)
+        return "request: the server ended while it was being ended";
+    if (l->s.end_ms && l->s.end_ms <= control_wall_ms())
+        return "lifetime: its time-out passed while the server was not running";
+    return "itself: its machine was gone at start";
+}
+
+static int settle(struct live *l, bool machine, struct err *err)
+{
+    bool end = !machine || l->s.state == SANDBOX_CREATING || l->s.state == SANDBOX_ENDING;
+
+    if (!end && keep(l, err)) {
+        if (err->code != ERR_NOT_FOUND)
+            return err_in(err, "adopt sandbox %s", l->s.id);
+        end = true;
+        machine = false;
+        *err = (struct err){ 0 };
+    }
+    if (end && life_end(l, "system", gone_reason(l), machine, err))
+        *err = (struct err){ 0 }; /* it is a leftover now */
+    return 0;
+}
+
+static int settle_all(struct control *c, const struct refs *machines, struct err *err)
+{
+    struct live **rows = xcalloc(c->count + 1, sizeof(struct live *)), *l;
+    size_t n = 0, kept = 0;
+    int r = 0;
+
+    list_each(l, &c->all, all) {
+        live_hold(l);
+        rows[n++] = l;
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool machine = machines->n && bsearch(rows[i]->s.id, machines->items, machines->n,
+                                              sizeof(*machines->items), compare_refs);
+
+        if (!r && !(r = live_lock(rows[i], err))) {
+            if (rows[i]->s.state != SANDBOX_ENDED)
+                r = settle(rows[i], machine, err);
+            kept += rows[i]->s.state != SANDBOX_ENDED;
+            live_unlock(rows[i]);
+        }
+        live_release(rows[i]);
+    }
+    free(rows);
+    if (!r && n)
+        log_info("sandboxes of a former run", KVI("kept", (int64_t)kept),
+                 KVI("ended", (int64_t)(n - kept)));
+    return r;
+}
+
+/* ---- machines that no record knows ---- */
+
+static void settle_strangers(struct control *c, const struct refs *machines)
+{
+    struct provider *p = c->provider;
+
+    for (size_t i = 0; i < machines->n; i++) {
+        const char *ref = machines->items[i];
+        struct machine_state m;
+        struct err err = { 0 };
+
+        if (table_find(c, str_of(ref)))
+            continue;
+        if (!p->ops->adopt(p, ref, &m, &err) && pool_adopt(c, ref, &m))
+            continue;
+        if (p->ops->destroy(p, ref, &err) && err.code != ERR_NOT_FOUND)
+            leftover_machine(c, ref);
+    }
+}
+
+int control_adopt(struct control *c, struct err *err)
+{
+    struct refs machines = { 0 };
+    struct err ignored;
+    int r;
+
+    if (!template_refresh(c, &ignored))
+        pool_follow(c);
+    r = load(c, err);
+    if (!r)
+        r = c->provider->ops->list(c->provider, collect_ref, &machines, err);
+    if (!r && machines.n)
+        qsort(machines.items, machines.n, sizeof(*machines.items), compare_refs);
+    if (!r)
+        r = settle_all(c, &machines, err);
+    if (!r)
+        settle_strangers(c, &machines);
+    free(machines.items);
+    return r < 0 ? -1 : 0;
+}

@@ -1,0 +1,151 @@
+/* control.h - all the policy: who may have which sandbox, how it comes to be, how long it lives.
+ * The facades rename and reshape, they decide nothing.
+ *
+ * One struct control per process, owned by its loop. Live sandboxes are in memory (the store is
+ * their durable copy, written before anything is acknowledged), so finding one costs a look-up. A
+ * struct sandbox * from here is valid until the next call that may park: hold it by control_hold()
+ * to keep it longer (a held one stays in memory, its state may become SANDBOX_ENDED). */
+#ifndef CONTROL_CONTROL_H
+#define CONTROL_CONTROL_H
+
+#include "base/setting.h"
+#include "io/client.h"
+#include "provider/provider.h"
+#include "store/store.h"
+
+struct control;
+
+struct control_options {
+    struct store *store;       /* borrowed: closed by the caller, after control_close() */
+    const char *run_dir;       /* of the keeper */
+    struct provider *provider; /* owned from here on; its on_event was given control_event */
+    const char *domain;        /* of sandboxes' host names: "localhost:8000", "cove.example" */
+    const char *const *allow_mounts; /* prefixes; NULL-terminated; NULL: none */
+    bool ephemeral;                  /* control_close() ends every sandbox */
+    bool no_network;                 /* the machine gives none: NETWORK_DEFAULT means that */
+};
+
+extern const struct setting control_settings[]; /* pool.size, pool.memory-bytes, control.... */
+
+/* Reads the store, adopts what lives, finishes or undoes what was half done, starts the pool and
+ * the life cycle. In a coroutine. *out is set from the beginning on (NULL again on failure): it is
+ * what the provider's events are given, and some come while we adopt. */
+int control_open(const struct control_options *o, struct control **out, struct err *err);
+void control_close(struct control *c); /* parks; sandboxes stay, unless ephemeral; pool jails end */
+provider_event_fn control_event;       /* arg: struct control ** */
+const char *control_domain(const struct control *c);
+const char *control_node(const struct control *c);
+
+/* ---- who asks ---- */
+
+struct actor {
+    int64_t user;
+    bool admin;
+    char name[USER_NAME + 1];
+};
+
+/* From an API key; remembered in memory for a while, so that a request costs no query. */
+int control_actor_by_key(struct control *c, struct str key, struct actor *out, struct err *err);
+int control_user_add(struct control *c, const char *name, enum user_role role,
+                     const char *password /* or NULL */, struct user *out, struct err *err);
+int control_user_get(struct control *c, const char *name, struct user *out, struct err *err);
+int control_user_save(struct control *c, const struct user *u, struct err *err); /* forgets keys */
+/* The fn of this and of every other call with a store_*_fn runs on a worker thread while the caller
+ * waits: it may use what is the caller's, and must not park. */
+int control_user_list(struct control *c, store_user_fn *fn, void *arg, struct err *err);
+int control_user_password(struct control *c, const char *name, const char *password,
+                          struct err *err);
+/* text gets the key itself, which cannot be had again. key: NULL makes one, else this one */
+int control_key_add(struct control *c, int64_t user, const char *name, const char *key,
+                    struct api_key *out, char text[static 64], struct err *err);
+/* Is it one that could be given? They look at nothing else, and work without a struct control. */
+int control_key_check(const char *key, struct err *err);
+int control_password_check(const char *password, struct err *err);
+int control_key_list(struct control *c, int64_t user, store_key_fn *fn, void *arg, struct err *err);
+int control_key_remove(struct control *c, int64_t user, const char *id, struct err *err);
+
+/* ---- sandboxes ---- */
+
+enum { NETWORK_DEFAULT = -1 }; /* of a create_spec: open, unless control_options.no_network */
+
+struct create_spec {
+    const char *template, *label, *facade;
+    struct limits limits; /* zeroes: the template's; lifetime is life's business */
+    struct life life;
+    int64_t network; /* enum sandbox_network or NETWORK_DEFAULT */
+    bool secure, strict, public;
+    const struct map *metadata, *env; /* NULL: none */
+    struct objs mounts, forwards;     /* struct sandbox_mount, struct sandbox_forward */
+    const char *idem_key;             /* NULL: none */
+    const char *idem_hash; /* of the request: another one under the same key is ERR_CONFLICT */
+};
+
+/* *existed: the idempotency key was used before, and this is what it made. */
+int control_create(struct control *c, const struct actor *who, const struct create_spec *s,
+                   struct sandbox **out, bool *existed, struct err *err);
+/* By short id or uuid. What `who` may not see is ERR_NOT_FOUND. who NULL: anybody's. */
+struct sandbox *control_find(struct control *c, const struct actor *who, struct str id,
+                             struct err *err);
+/* A copy of it, live or, from the store, ended; parks. The caller calls sandbox_finish(). */
+int control_get(struct control *c, const struct actor *who, struct str id, struct sandbox *out,
+                struct err *err);
+/* Those that ended, the latest first; parks. owner 0: anybody's, for admins. */
+int control_ended(struct control *c, const struct actor *who, int64_t owner, int64_t limit,
+                  store_sandbox_fn *fn, void *arg, struct err *err);
+int control_templates(struct control *c, provider_template_fn *fn, void *arg, struct err *err);
+void control_hold(struct sandbox *s);
+void control_release(struct sandbox *s);
+int control_kill(struct control *c, const struct actor *who, struct sandbox *s, const char *reason,
+                 struct err *err);
+/* The deadline becomes now + ms. extend: only if that is later than the present one. */
+int control_set_timeout(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
+                        bool extend, struct err *err);
+int control_set_limits(struct control *c, const struct actor *who, struct sandbox *s,
+                       const struct limits *l, struct err *err);
+void control_touch(struct sandbox *s);            /* activity, for those with an idle rule */
+int64_t control_left_ms(const struct sandbox *s); /* until it expires; NEVER */
+int control_stat(struct control *c, struct sandbox *s, struct machine_state *out, struct err *err);
+
+struct sandbox_filter {
+    int64_t owner;   /* 0: anybody's, for admins */
+    unsigned states; /* bits 1 << enum sandbox_state; 0: running and paused; see control_ended() */
+    const struct map *metadata; /* all pairs must match; NULL: any */
+    const char *template;       /* NULL: any */
+    int64_t started_after_ms;
+    bool ascending; /* by start time (creating: by its creation), then id; else the latest first */
+    struct str after; /* a cursor: "<started_ms>.<id>"; empty: from the beginning */
+    size_t limit;     /* 0: all */
+};
+typedef int control_sandbox_fn(void *arg, struct sandbox *s); /* must not park; non-zero stops */
+/* *more: there is another page behind the last one given. */
+int control_list(struct control *c, const struct actor *who, const struct sandbox_filter *f,
+                 control_sandbox_fn *fn, void *arg, bool *more, struct err *err);
+
+/* ---- metrics, events ---- */
+
+struct sample {
+    int64_t at_ms;  /* unix */
+    double cpu_pct; /* of one core */
+    uint64_t cpu_count_milli, memory, memory_max, memory_cache, disk, disk_max, pids, net_rx,
+        net_tx;
+};
+/* The recent ones of a sandbox in [from, to], oldest first; the newest is taken now. */
+typedef int control_sample_fn(void *arg, const struct sample *m);
+int control_samples(struct control *c, struct sandbox *s, int64_t from_ms, int64_t to_ms,
+                    control_sample_fn *fn, void *arg, struct err *err);
+
+int control_events(struct control *c, const char *sandbox, int64_t after, int64_t limit,
+                   store_event_fn *fn, void *arg, struct err *err);
+/* Parks until there is an event of the sandbox behind `after`, or until then: 1, 0, -1. */
+int control_events_wait(struct control *c, const char *sandbox, int64_t after, int64_t until,
+                        struct err *err);
+void control_metrics(struct control *c, struct buf *out); /* Prometheus: counts, pool, calls */
+
+/* ---- reaching into one ---- */
+
+/* A client_to for a port of it: connections are kept per sandbox and port. Valid while s is held.
+ */
+void control_to(struct control *c, struct sandbox *s, uint16_t port, struct client_to *out);
+struct client *control_client(struct control *c);
+
+#endif

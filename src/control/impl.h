@@ -1,0 +1,237 @@
+/* impl.h - what the files of this folder share and nobody else sees.
+ *
+ * A live sandbox's record (struct live) changes only in the hands of whoever has its lock: calls to
+ * the store and the provider park in the middle of every change. Workers get copies of the struct
+ * sandbox; its strings never change once made. */
+#ifndef CONTROL_IMPL_H
+#define CONTROL_IMPL_H
+
+#include "base/lazy.h"
+#include "control/control.h"
+
+extern struct lazy lazy_crypt;
+
+enum {
+    TABLE_BUCKETS = 1024,
+    WAY_BUCKETS = 16,
+    GRACE_MS = 2000, /* the provider ends a sandbox so long after we should have */
+    SERVICES = 8,
+    NOT_IN_HEAP = 0, /* the heap's slots count from 1 */
+};
+
+struct control_limits {
+    int64_t sandboxes, user_sandboxes, map_bytes, init_ms, sample_s, ended_days, forward_conns;
+    int64_t pool_size, pool_memory, pool_age_s, pool_idle_s;
+};
+extern struct control_limits control_limits;
+
+struct samples;  /* samples.c */
+struct forward;  /* forward.c */
+struct pool;     /* pool.c */
+struct tally;    /* table.c */
+struct leftover; /* end.c */
+struct key_cache;
+
+struct way { /* to one port of one sandbox: what a struct client_to points to */
+    struct way *next;
+    struct live *live;
+    uint16_t port;
+    char key[SANDBOX_ID + 8];
+};
+
+struct live {
+    struct sandbox s;
+    struct control *control;
+    int refs;            /* one is the table's */
+    bool busy;           /* somebody has the lock ... */
+    struct co_cond idle; /* ... and lets go of it */
+    struct list all; /* in control.all, in order of creation; a removed one is out of all lists */
+    struct list by_id, by_uuid, by_key;
+
+    int64_t deadline, touched; /* monotonic ms; NEVER: no deadline */
+    int64_t due;               /* when to look at it: the heap's key */
+    size_t slot;               /* in the heap */
+
+    bool machine_gone; /* while it was being created: */
+    struct err fault;  /* what ended its machine */
+
+    uint64_t news; /* counts its events, so that a waiter misses none */
+    struct co_cond happened;
+    int64_t limit_told_ms[LIMIT_COUNT]; /* when the log last heard of each */
+    int64_t limits_told;
+
+    int spare; /* a connection to the guest made ahead; -1: none */
+    struct way *ways[WAY_BUCKETS];
+    struct forward *forwards;
+    struct samples *samples;
+    struct list sampling; /* in control.sampling, by sample_at */
+    int64_t sample_at;
+};
+
+struct counts {
+    uint64_t created_warm, created_cold, create_failed, ended, expired, pool_made, pool_failed;
+    uint64_t create_us;
+};
+
+struct templates { /* a copy of the provider's list, because creates ask for it again and again */
+    struct machine_template *items;
+    size_t n;
+};
+
+struct control {
+    struct store *store;
+    struct provider *provider;
+    struct client client;
+    char *domain, *node;
+    char **allow_mounts; /* NULL-terminated; NULL: none */
+    bool ephemeral, no_network, closing;
+    bool deaf; /* to the provider's events: we are about to be gone */
+
+    struct list all;
+    struct list by_id[TABLE_BUCKETS], by_uuid[TABLE_BUCKETS], by_key[TABLE_BUCKETS];
+    size_t count;
+    struct tally *tallies; /* sandboxes by owner */
+
+    struct list tasks; /* coroutines of ours that must have ended before we do */
+    struct co_cond task_ended;
+    struct co_ref services[SERVICES];
+    size_t nservices;
+
+    struct live **heap; /* [1 .. nheap] */
+    size_t nheap, heap_cap;
+    struct co_cond heap_changed;
+
+    struct list pools;
+    struct pool *pool_default;
+    struct co_cond refill;
+    size_t creating, pool_making;
+    uint64_t pool_bytes; /* measured, of all that wait */
+    struct templates templates;
+
+    struct list sampling;
+    struct co_cond sampling_begun;
+    struct leftover *leftovers; /* what could not be ended or written yet */
+    struct co_cond leftover_added;
+    struct key_cache *keys;
+    struct counts counts;
+};
+
+/* of a sandbox whose maker did not say */
+static inline enum sandbox_network control_network(const struct control *c)
+{
+    return c->no_network ? NETWORK_NONE : NETWORK_OPEN;
+}
+
+int64_t control_wall_ms(void);
+/* Runs fn as a coroutine that control_close() waits for. -1: no memory for it. */
+int control_go(struct control *c, co_fn *fn, void *arg);
+bool control_unclear(const struct err *err); /* has a create that failed so left anything? */
+int control_cancelled(struct err *err);      /* the error of a wait that was cancelled */
+
+/* ---- the store, always on a worker ---- */
+
+typedef int control_store_fn(struct store *s, void *arg, struct err *err);
+int control_store(struct control *c, control_store_fn *fn, void *arg, struct err *err);
+int control_write(struct control *c, const struct sandbox *row, enum sandbox_state expect,
+                  const struct event *e, struct err *err);
+/* Writes `next` over l's row and then over l. With l's lock. e may be NULL. */
+int control_save(struct live *l, const struct sandbox *next, const struct event *e,
+                 struct err *err);
+struct event control_event_of(const struct sandbox *s, const char *kind, const char *actor,
+                              const char *text);
+void control_event_add(struct live *l, const char *kind, const char *actor, const char *text,
+                       const char *detail);
+void control_news(struct live *l); /* an event of it was written */
+void control_gone(struct live *l); /* its machine is not there, and nobody told us; parks */
+
+/* ---- table.c ---- */
+
+struct live *live_of(struct sandbox *s);
+const struct live *live_of_const(const struct sandbox *s);
+struct live *live_new(struct control *c);
+void live_hold(struct live *l);
+void live_release(struct live *l);
+void live_releasep(struct live **l);
+int live_lock(struct live *l, struct err *err); /* parks; hold it */
+void live_unlock(struct live *l);
+void table_init(struct control *c);
+void table_add(struct control *c, struct live *l); /* the table holds it from now on */
+void table_remove(struct control *c, struct live *l);
+struct live *table_find(struct control *c, struct str id);
+struct live *table_hold(struct control *c, const char *id); /* the same, held; NULL: none */
+struct live *table_find_key(struct control *c, int64_t owner, const char *idem_key);
+size_t table_count_of(const struct control *c, int64_t owner);
+int table_not_found(struct str id, struct err *err); /* E2B's sentence */
+bool table_may_see(const struct actor *who, const struct sandbox *s);
+
+/* ---- create ---- */
+
+int spec_check(struct control *c, const struct create_spec *s, struct err *err);
+int spec_quota(struct control *c, const struct actor *who, struct err *err);
+void spec_fill(struct control *c, const struct actor *who, const struct create_spec *s,
+               struct sandbox *out);
+
+struct guest_init {
+    const struct map *env;
+    const char *token, *user, *workdir; /* NULL, "": not said */
+};
+int guest_init(struct control *c, const struct client_to *to, const struct guest_init *g,
+               struct err *err);
+int guest_dial(struct control *c, const char *ref, struct err *err); /* a connection made ahead */
+/* NULL: it says nothing of itself, or is not there. Parks; valid until the next call that does. */
+const struct machine_template *template_find(struct control *c, const char *name);
+bool template_listed(const struct control *c, const char *name); /* as far as we know */
+int template_refresh(struct control *c, struct err *err);
+
+/* ---- life ---- */
+
+int64_t life_check_timeout(int64_t ms, struct err *err);
+uint64_t life_net_ms(const struct life *l); /* the provider's own lifetime for it */
+void life_arm(struct live *l);              /* after its deadline or state changed */
+void life_disarm(struct live *l);
+void life_serve(void *control);
+/* Ends it. With its lock; machine: there is one to destroy. The row is written, or will be. */
+int life_end(struct live *l, const char *actor, const char *reason, bool machine, struct err *err);
+void leftover_machine(struct control *c, const char *ref);
+void leftover_row(struct control *c, const struct sandbox *ended, enum sandbox_state expect);
+void leftover_serve(void *control);
+void leftover_finish(struct control *c); /* one last try, then forgets them */
+
+/* ---- pool ---- */
+
+struct warm { /* a machine that waits for its sandbox */
+    struct list in;
+    struct pool *pool;
+    char id[SANDBOX_ID + 1];
+    int fd; /* connected to its guest; -1: it left */
+    int64_t since;
+    struct machine_state state;
+};
+
+void pool_init(struct control *c);
+void pool_finish(struct control *c);                                    /* ends what waits */
+struct warm *pool_take(struct control *c, const struct create_spec *s); /* NULL: none that fits */
+void warm_free(struct warm *w);
+bool pool_knows(struct control *c, const char *template); /* it was asked for before */
+void pool_asked(struct control *c, const char *template, int64_t network);
+bool pool_adopt(struct control *c, const char *ref, const struct machine_state *m);
+bool pool_ended(struct control *c, const char *ref); /* its machine is gone: was it one of ours? */
+void pool_serve(void *control);                      /* refills */
+void pool_tend(struct control *c);                   /* what grew old, idle or outdated goes */
+void pool_follow(struct control *c);                 /* after the list of templates was read */
+void pool_metrics(struct control *c, struct buf *out);
+
+int control_adopt(struct control *c, struct err *err);
+
+/* ---- the rest ---- */
+
+int forward_open(struct live *l, struct err *err);
+void forward_close(struct live *l);
+void samples_begin(struct live *l);
+void samples_end(struct live *l); /* of one that leaves the table */
+void samples_free(struct live *l);
+void samples_serve(void *control);
+void reach_free(struct live *l);
+void keys_finish(struct control *c);
+
+#endif

@@ -1,0 +1,304 @@
+/* life.c - how long a sandbox lives: deadlines by the monotonic clock in one heap, one coroutine
+ * that sleeps until the first of them, and the calls that move them. Wall time is only ever shown:
+ * setting the machine's clock ends nothing.
+ *
+ * The provider holds a deadline too, a little later than ours, so that a sandbox ends even when we
+ * are not there to end it. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "control/impl.h"
+
+/* ---- the heap ---- */
+
+static void place(struct control *c, struct live *l, size_t at)
+{
+    c->heap[at] = l;
+    l->slot = at;
+}
+
+static void sift(struct control *c, struct live *l, size_t at)
+{
+    while (at > 1 && c->heap[at / 2]->due > l->due) {
+        place(c, c->heap[at / 2], at);
+        at /= 2;
+    }
+    for (;;) {
+        size_t child = at * 2;
+
+        if (child + 1 <= c->nheap && c->heap[child + 1]->due < c->heap[child]->due)
+            child++;
+        if (child > c->nheap || c->heap[child]->due >= l->due)
+            break;
+        place(c, c->heap[child], at);
+        at = child;
+    }
+    place(c, l, at);
+}
+
+void life_disarm(struct live *l)
+{
+    struct control *c = l->control;
+    size_t at = l->slot;
+    struct live *last;
+
+    if (at == NOT_IN_HEAP)
+        return;
+    l->slot = NOT_IN_HEAP;
+    last = c->heap[c->nheap--];
+    if (last != l)
+        sift(c, last, at);
+}
+
+static int64_t due_of(const struct live *l)
+{
+    int64_t idle = l->s.life.idle_ms ? l->touched + l->s.life.idle_ms : NEVER;
+
+    return l->s.state == SANDBOX_RUNNING ? MIN(l->deadline, idle) : NEVER;
+}
+
+/* Activity moves no entry: the entry comes up at the old time, and is put back. */
+void life_arm(struct live *l)
+{
+    struct control *c = l->control;
+
+    life_disarm(l);
+    l->due = due_of(l);
+    if (l->due == NEVER)
+        return;
+    if (c->nheap + 1 >= c->heap_cap) {
+        c->heap_cap = c->heap_cap ? c->heap_cap * 2 : 64;
+        c->heap = xrealloc(c->heap, c->heap_cap * sizeof(struct live *));
+    }
+    sift(c, l, ++c->nheap);
+    if (l->slot == 1)
+        co_cond_wake(&c->heap_changed);
+}
+
+/* ---- expiry ---- */
+
+static void expire(void *arg)
+{
+    AUTO(live_releasep) struct live *l = arg;
+    bool idle;
+    char why[96];
+    struct err err = { 0 };
+
+    if (live_lock(l, &err))
+        return;
+    if (due_of(l) > co_now()) { /* moved, or not running any more */
+        life_arm(l);
+        live_unlock(l);
+        return;
+    }
+    idle = l->deadline > co_now();
+    if (idle)
+        snprintf(why, sizeof(why), "lifetime: nobody used it for %lld s",
+                 (long long)(l->s.life.idle_ms / 1000));
+    else
+        snprintf(why, sizeof(why), "lifetime: its time-out of %lld s has passed",
+                 (long long)(l->s.life.timeout_ms / 1000));
+    l->control->counts.expired++;
+    if (life_end(l, "system", why, true, &err))
+        log_warn("an expired sandbox is not ended yet", KV("sandbox", l->s.id),
+                 KV("error", err.msg));
+    live_unlock(l);
+}
+
+void life_serve(void *control)
+{
+    struct control *c = control;
+
+    while (!c->closing) {
+        struct live *l = c->nheap ? c->heap[1] : NULL;
+
+        if (!l || l->due > co_now()) {
+            if (co_cond_wait(&c->heap_changed, l ? l->due : NEVER) && errno == ECANCELED)
+                return;
+            continue;
+        }
+        life_disarm(l);
+        live_hold(l);
+        if (control_go(c, expire, l)) {
+            live_release(l);
+            life_arm(l);
+            co_sleep(co_in(100)); /* no memory for a stack: there will be */
+        }
+    }
+}
+
+/* ---- moving deadlines ---- */
+
+int64_t life_check_timeout(int64_t ms, struct err *err)
+{
+    int64_t max = (int64_t)limit_rows[LIMIT_LIFETIME].max - GRACE_MS;
+
+    if (ms >= 0 && ms <= max)
+        return ms;
+    return err_set(err, ERR_INVALID, "the time-out is %lld s; it must be from 0 (none) to %lld s",
+                   (long long)(ms / 1000), (long long)(max / 1000));
+}
+
+/* One that is paused at its end must not be ended by the provider meanwhile. */
+uint64_t life_net_ms(const struct life *l)
+{
+    return l->timeout_ms && l->expiry == EXPIRY_KILL ? (uint64_t)(l->timeout_ms + GRACE_MS)
+                                                     : limit_rows[LIMIT_LIFETIME].max;
+}
+
+static int lock_alive(struct live *l, const struct actor *who, struct err *err)
+{
+    if (!table_may_see(who, &l->s))
+        return table_not_found(str_of(l->s.id), err);
+    if (live_lock(l, err))
+        return -1;
+    if (l->s.state != SANDBOX_ENDED)
+        return 0;
+    live_unlock(l);
+    return table_not_found(str_of(l->s.id), err);
+}
+
+static int64_t deadline_in(int64_t ms) { return ms ? co_now() + ms : NEVER; }
+
+static int move_deadline(struct live *l, const struct actor *who, int64_t ms, struct err *err)
+{
+    struct provider *p = l->control->provider;
+    struct limits net = { 0 }, old = { .lifetime_ms = life_net_ms(&l->s.life) };
+    struct sandbox next = l->s;
+    char text[64] = "it has no time-out any more";
+    struct event e = control_event_of(&l->s, "timeout-changed", who ? who->name : "system", text);
+    struct err ignored;
+
+    next.life.timeout_ms = ms;
+    next.end_ms = ms ? e.at_ms + ms : 0;
+    if (ms)
+        snprintf(text, sizeof(text), "its time-out is %lld s from now", (long long)(ms / 1000));
+    net.lifetime_ms = life_net_ms(&next.life);
+    if (p->ops->limits(p, l->s.id, &net, err))
+        return -1;
+    if (control_save(l, &next, &e, err)) {
+        p->ops->limits(p, l->s.id, &old, &ignored); /* later than it was, never earlier */
+        return -1;
+    }
+    l->deadline = deadline_in(ms);
+    life_arm(l);
+    return 0;
+}
+
+int control_set_timeout(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
+                        bool extend, struct err *err)
+{
+    struct live *l = live_of(s);
+    int r = 0;
+
+    (void)c;
+    if (life_check_timeout(ms, err) < 0)
+        return -1;
+    live_hold(l);
+    if (lock_alive(l, who, err)) {
+        r = -1;
+    } else {
+        if (!extend || deadline_in(ms) > l->deadline)
+            r = move_deadline(l, who, ms, err);
+        live_unlock(l);
+    }
+    live_release(l);
+    return r;
+}
+
+void control_touch(struct sandbox *s) { live_of(s)->touched = co_now(); }
+
+int64_t control_left_ms(const struct sandbox *s)
+{
+    int64_t due = due_of(live_of_const(s));
+
+    return due == NEVER ? NEVER : MAX(due - co_now(), (int64_t)0);
+}
+
+/* ---- limits ---- */
+
+static int change_limits(struct live *l, const struct actor *who, const struct limits *want,
+                         struct err *err)
+{
+    struct provider *p = l->control->provider;
+    struct limits old = l->s.limits, set = *want;
+    struct sandbox next = l->s;
+    struct event e = control_event_of(&l->s, "limits-changed", who ? who->name : "system",
+                                      "its limits were changed");
+    struct err ignored;
+
+    set.lifetime_ms = old.lifetime_ms = 0;
+    if (p->ops->limits(p, l->s.id, &set, err))
+        return -1;
+    for (enum limit_id id = 0; id < LIMIT_COUNT; id++)
+        if (limits_get(&set, id))
+            *limits_field(&next.limits, id) = limits_get(&set, id);
+    if (!control_save(l, &next, &e, err))
+        return 0;
+    p->ops->limits(p, l->s.id, &old, &ignored);
+    return -1;
+}
+
+int control_set_limits(struct control *c, const struct actor *who, struct sandbox *s,
+                       const struct limits *want, struct err *err)
+{
+    struct live *l = live_of(s);
+    struct limits bounds = *want;
+    int r;
+
+    (void)c;
+    bounds.lifetime_ms = 0;
+    if (limits_fill(&bounds, NULL, err))
+        return -1;
+    if (want->open_files || want->log_bytes)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "limits '%s' and '%s' are set when a sandbox is created, and stay",
+                       limit_rows[LIMIT_FILES].name, limit_rows[LIMIT_LOG].name);
+    live_hold(l);
+    r = lock_alive(l, who, err);
+    if (!r) {
+        r = change_limits(l, who, want, err);
+        live_unlock(l);
+    }
+    live_release(l);
+    return r;
+}
+
+/* ---- killing ---- */
+
+int control_kill(struct control *c, const struct actor *who, struct sandbox *s, const char *reason,
+                 struct err *err)
+{
+    struct live *l = live_of(s);
+    char why[USER_NAME + 160];
+    int r;
+
+    (void)c;
+    if (reason)
+        snprintf(why, sizeof(why), "request: %s", reason);
+    else
+        snprintf(why, sizeof(why), "request: ended by %s", who ? who->name : "the system");
+    live_hold(l);
+    r = lock_alive(l, who, err);
+    if (!r) {
+        r = life_end(l, who ? who->name : "system", why, true, err);
+        live_unlock(l);
+    }
+    live_release(l);
+    return r;
+}
+
+int control_stat(struct control *c, struct sandbox *s, struct machine_state *out, struct err *err)
+{
+    struct live *l = live_of(s);
+    int r;
+
+    live_hold(l);
+    r = c->provider->ops->stat(c->provider, l->s.id, out, err);
+    if (r && err->code == ERR_NOT_FOUND) /* it ended just now */
+        table_not_found(str_of(l->s.id), err);
+    live_release(l);
+    return r;
+}
