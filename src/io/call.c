@@ -83,13 +83,18 @@ static int64_t body_max(const struct call *c)
     return c->route && c->route->body_max ? c->route->body_max : http_limits.body_bytes;
 }
 
+static const char *body_max_name(const struct call *c)
+{
+    return c->route && c->route->body_max ? "this call's body-bytes" : "http.body-bytes";
+}
+
 int call_read_all(struct call *c, struct buf *out, struct err *err)
 {
     int64_t max = body_max(c);
 
     if (c->head.length > max)
-        return err_set(err, ERR_TOO_LARGE, "body of %lld bytes is larger than http.body-bytes=%lld",
-                       (long long)c->head.length, (long long)max);
+        return err_set(err, ERR_TOO_LARGE, "body of %lld bytes is larger than %s=%lld",
+                       (long long)c->head.length, body_max_name(c), (long long)max);
     for (;;) {
         size_t room = c->body.left > 0 ? (size_t)MIN(c->body.left, (int64_t)64 << 10) : 2048;
         ssize_t r;
@@ -102,7 +107,7 @@ int call_read_all(struct call *c, struct buf *out, struct err *err)
         }
         out->len += (size_t)r;
         if (out->len > (size_t)max)
-            return err_set(err, ERR_TOO_LARGE, "body larger than http.body-bytes=%lld",
+            return err_set(err, ERR_TOO_LARGE, "body larger than %s=%lld", body_max_name(c),
                            (long long)max);
     }
 }
@@ -194,6 +199,11 @@ static int put_head(struct call *c, int status, const char *type, int64_t length
         buf_add_str(b, STR("Connection: keep-alive\r\n"));
     if (c->server->cors)
         buf_add_str(b, STR("Access-Control-Allow-Origin: *\r\n"));
+    if (c->server->tell_id) {
+        buf_add_str(b, STR("X-Request-ID: "));
+        buf_puts(b, call_id(c));
+        buf_add(b, "\r\n", 2);
+    }
     if (c->headers.len)
         buf_add_str(b, buf_str(&c->headers));
     buf_add(b, "\r\n", 2);

@@ -54,7 +54,8 @@ void client_init(struct client *c)
 /* An address begins with its family, whose second byte is 0: never the same as a word. */
 static struct str key_of(const struct client_to *to)
 {
-    return to->addr ? (struct str){ (const char *)&to->addr->sa, to->addr->len } : str_of(to->key);
+    return to->addr && !to->tls ? (struct str){ (const char *)&to->addr->sa, to->addr->len }
+                                : str_of(to->key);
 }
 
 static struct list *bucket_of(struct client *c, struct str key)
@@ -196,7 +197,10 @@ static struct client_link *dial(struct client *c, const struct client_to *to, st
     l->n = key.n;
     memcpy(l->key, key.p, key.n);
     c->dialled++;
-    return l;
+    if (!to->tls || !to->tls->begin(to->tls, &l->conn, to->tls_name, until, err))
+        return l;
+    link_free(l);
+    return NULL;
 }
 
 /* ---- exchanges ---- */

@@ -26,7 +26,9 @@ struct client_to {           /* where a request goes; all borrowed for the lengt
     const struct addr *addr; /* NULL: dial() makes the connection */
     client_dial *dial;
     void *arg;
-    const char *key;               /* with dial: connections of the same key are the same server */
+    const char *key;               /* with dial or tls: the same key is the same server */
+    struct conn_guard *tls;        /* its handshake comes first; NULL: plain text */
+    const char *tls_name;          /* whom the certificate must name: a host name or an address */
     int64_t connect_ms, answer_ms; /* 0: client.connect-ms, client.answer-ms */
 };
 

@@ -54,6 +54,11 @@ void conn_init(struct conn *c, int fd) { *c = (struct conn){ .fd = fd }; }
 
 void conn_finish(struct conn *c)
 {
+    if (c->ops) {
+        if (!c->cut)
+            c->ops->end(c); /* as much of it as can be said without waiting */
+        TAKE(c->ops, NULL)->finish(c);
+    }
     release_in(c);
     release_out(c);
     co_close(TAKE(c->fd, -1));
@@ -106,6 +111,25 @@ void conn_fair(struct conn *c)
         co_pass();
 }
 
+static ssize_t receive(struct conn *c, void *buf, size_t n)
+{
+    return LIKELY(!c->ops) ? read(c->fd, buf, n) : c->ops->read(c, buf, n);
+}
+
+int conn_wait(struct conn *c, int64_t until)
+{
+    enum { TURNED_MS = 20 };
+
+    if (LIKELY(!c->turned))
+        return co_wait(c->fd, CO_IN, until);
+    /* Rare enough for a look now and then: a coroutine may be waiting to write already, and two
+     * cannot wait for the same. */
+    if (co_sleep(MIN(until, co_in(TURNED_MS))))
+        return -1;
+    errno = ETIMEDOUT;
+    return co_now() < until ? 0 : -1;
+}
+
 ssize_t conn_fill(struct conn *c, size_t max, int64_t until)
 {
     if (c->pos == c->len)
@@ -115,7 +139,7 @@ ssize_t conn_fill(struct conn *c, size_t max, int64_t until)
 
         if (make_room(c, max))
             return -1;
-        r = read(c->fd, c->in + c->len, c->cap - c->len);
+        r = receive(c, c->in + c->len, c->cap - c->len);
         if (r > 0) {
             c->len += (size_t)r;
             conn_fair(c);
@@ -128,7 +152,7 @@ ssize_t conn_fill(struct conn *c, size_t max, int64_t until)
             return -1;
         c->burst = 0;
         conn_rest(c);
-        if (co_wait(c->fd, CO_IN, until))
+        if (conn_wait(c, until))
             return -1;
     }
 }
@@ -150,11 +174,11 @@ ssize_t conn_read(struct conn *c, void *buf, size_t n, int64_t until)
 
     if (!ready && n >= CONN_BUF) { /* large reads go straight to their target */
         for (;;) {
-            ssize_t r = read(c->fd, buf, n);
+            ssize_t r = receive(c, buf, n);
 
             if (r >= 0 || (errno != EAGAIN && errno != EINTR))
                 return r;
-            if (errno == EAGAIN && (c->nowait || co_wait(c->fd, CO_IN, until)))
+            if (errno == EAGAIN && (c->nowait || conn_wait(c, until)))
                 return -1;
         }
     }
@@ -187,11 +211,38 @@ int conn_read_full(struct conn *c, void *buf, size_t n, int64_t until)
     return 0;
 }
 
+/* Each piece may end in a record of its own, and the layer may take a part of it. */
+static int write_layered(struct conn *c, const struct iovec *v, int count, int64_t until)
+{
+    for (; count; v++, count--) {
+        const char *p = v->iov_base;
+
+        for (size_t n = v->iov_len; n;) {
+            ssize_t r = c->ops->write(c, p, n);
+
+            if (r < 0) {
+                if (errno == EAGAIN ? co_wait(c->fd, CO_OUT, until) : errno != EINTR)
+                    return -1;
+                continue;
+            }
+            p += r;
+            n -= (size_t)r;
+        }
+    }
+    return 0;
+}
+
+int conn_writev(struct conn *c, struct iovec *v, int count, int64_t until)
+{
+    return LIKELY(!c->ops) ? co_writev(c->fd, v, count, until) : write_layered(c, v, count, until);
+}
+
 /* `used` falls only after the write: while it parks, a coroutine that reads this connection must
  * not take the buffer for empty. */
 int conn_flush(struct conn *c, int64_t until)
 {
-    int r = c->used ? co_write(c->fd, c->out, c->used, until) : 0;
+    struct iovec v = { c->out, c->used };
+    int r = c->used ? conn_writev(c, &v, 1, until) : 0;
 
     c->used = 0;
     return r;
@@ -205,7 +256,7 @@ int conn_put(struct conn *c, const void *p, size_t n, int64_t until)
         if (n < CONN_BUF / 2 && conn_flush(c, until))
             return -1;
         if (n >= CONN_BUF / 2) {
-            int r = co_writev(c->fd, c->used ? v : v + 1, c->used ? 2 : 1, until);
+            int r = conn_writev(c, c->used ? v : v + 1, c->used ? 2 : 1, until);
 
             c->used = 0;
             return r;
@@ -218,20 +269,21 @@ int conn_put(struct conn *c, const void *p, size_t n, int64_t until)
     return 0;
 }
 
-bool conn_peer_left(const struct conn *c)
+static ssize_t peek(const struct conn *c)
 {
     char byte;
-    ssize_t r = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return LIKELY(!c->ops) ? recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : c->ops->peek(c);
+}
+
+bool conn_peer_left(const struct conn *c)
+{
+    ssize_t r = peek(c);
 
     return r == 0 || (r < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-bool conn_quiet(const struct conn *c)
-{
-    char byte;
-
-    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
-}
+bool conn_quiet(const struct conn *c) { return peek(c) < 0 && errno == EAGAIN; }
 
 const char *conn_peer(struct conn *c)
 {
@@ -257,14 +309,41 @@ const char *conn_peer(struct conn *c)
     return c->peer;
 }
 
-void conn_end_output(struct conn *c) { shutdown(c->fd, SHUT_WR); }
+/* The layer's last word is a few bytes: should the socket be full of what was sent before, a moment
+ * is waited for it. */
+static int end_output(struct conn *c)
+{
+    enum { LAST_WORD_MS = 1000 };
 
-void conn_break(struct conn *c) { shutdown(c->fd, SHUT_RDWR); }
+    while (c->ops && c->ops->end(c) < 0)
+        if (errno != EAGAIN || co_wait(c->fd, CO_OUT, co_in(LAST_WORD_MS)))
+            break;
+    return shutdown(c->fd, SHUT_WR);
+}
+
+void conn_end_output(struct conn *c) { end_output(c); }
+
+/* One that is to be cut is reset at once: shutdown() would send an end first. To disconnect a TCP
+ * socket is the way to do that without closing it under somebody's hands. */
+void conn_break(struct conn *c)
+{
+    if (!c->cut ||
+        connect(c->fd, &(struct sockaddr){ .sa_family = AF_UNSPEC }, sizeof(struct sockaddr)))
+        shutdown(c->fd, SHUT_RDWR);
+}
+
+void conn_cut(struct conn *c)
+{
+    struct linger reset = { .l_onoff = 1 };
+
+    c->cut = true;
+    setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)); /* not TCP: no harm */
+}
 
 void conn_linger(struct conn *c, int64_t until)
 {
     /* Closing with unread input sends a reset, which can destroy an answer still in flight. */
-    if (shutdown(c->fd, SHUT_WR))
+    if (end_output(c))
         return;
     do {
         c->pos = c->len = 0;

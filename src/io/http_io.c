@@ -318,7 +318,7 @@ int http_put_chunk(struct conn *c, const void *p, size_t n)
         struct iovec v[3] = { { c->out, c->used },
                               { (void *)(uintptr_t)p, n },
                               { (void *)(uintptr_t) "\r\n", 2 } };
-        int r = co_writev(c->fd, v, 3, write_until());
+        int r = conn_writev(c, v, 3, write_until());
 
         c->used = 0;
         return r;

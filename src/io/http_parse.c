@@ -245,11 +245,13 @@ static int check_head(const struct http_head *h, enum http_kind kind, struct err
         return bad(err, "both Content-Length and Transfer-Encoding");
     if (h->chunked && !h->minor)
         return bad(err, "Transfer-Encoding in HTTP/1.0");
-    if (kind == HTTP_RESPONSE || !h->minor)
+    if (kind == HTTP_RESPONSE)
         return 0;
     for (int i = 0; i < h->count; i++)
         hosts += h->field[i].name.n == 4 && str_iis(h->field[i].name, "host");
-    return hosts == 1 ? 0 : bad(err, hosts ? "Host given twice" : "no Host header");
+    if (hosts > 1) /* in HTTP/1.0 too, which a proxy passes on as 1.1 */
+        return bad(err, "Host given twice");
+    return hosts || !h->minor ? 0 : bad(err, "no Host header");
 }
 
 ssize_t http_parse(const char *buf, size_t n, enum http_kind kind, struct http_head *h,

@@ -35,6 +35,7 @@ static void call_clear(struct call *c)
     if (c->scratch.cap > CONN_BUF)
         buf_free(&c->scratch);
     c->route = NULL;
+    c->user = NULL;
     c->id[0] = 0;
     c->status = 0;
     c->head_only = c->chunked = c->close = false;
@@ -153,7 +154,9 @@ static int run_route(struct call *c, struct err *err)
 
     switch (r->kind) {
     case ROUTE_JSON:
-        if (r->fields && call_read_json(c, r->fields, FIELDS_STRICT, body, err))
+        if (r->fields &&
+            call_read_json(c, r->fields, r->flags & ROUTE_LENIENT ? FIELDS_LENIENT : FIELDS_STRICT,
+                           body, err))
             return -1;
         break;
     case ROUTE_UNARY:
@@ -212,6 +215,7 @@ static bool one_request(struct call *c)
     if (r < 0) {
         c->head.keep = false;
         c->head.minor = 1;
+        c->head.count = 0; /* what was parsed is the request before, or nonsense */
         if (err.code != ERR_GONE)
             call_fail(c, &err);
         http_flush(c->conn);
@@ -232,6 +236,8 @@ static bool one_request(struct call *c)
     if (r < 0) {
         c->close |= !c->body.done &&
                     (err.code == ERR_INVALID || err.code == ERR_TIMEOUT || c->body.left > DRAIN);
+        if (c->server->failing)
+            c->server->failing(c, &err);
         call_fail(c, &err);
     }
     log_call(c, began_us, &err);
@@ -250,14 +256,35 @@ struct serving {
     int fd;
 };
 
+/* Somebody who speaks plain HTTP to a port with TLS is told so; others see the connection end. */
+static bool guarded(struct conn *conn, struct conn_guard *g)
+{
+    struct err err = { 0 };
+    char text[768];
+
+    if (!g->begin(g, conn, NULL, co_in(http_limits.header_ms), &err))
+        return true;
+    log_debug("handshake", KV("peer", conn_peer(conn)), KV("error", err.msg));
+    if (err.code != ERR_INVALID || conn->ops)
+        return false;
+    snprintf(text, sizeof(text),
+             "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+             "Content-Length: %zu\r\nConnection: close\r\n\r\n%s\n",
+             strlen(err.msg) + 1, err.msg);
+    if (!http_put(conn, str_of(text)) && !http_flush(conn))
+        conn_linger(conn, co_in(LINGER_MS));
+    return false;
+}
+
 static void serve(void *arg)
 {
     struct serving s = *(struct serving *)arg;
     struct conn conn;
-    bool more = true;
+    bool more;
 
     free(arg);
     conn_init(&conn, s.fd);
+    more = !s.server->tls || guarded(&conn, s.server->tls);
     while (more) {
         struct call *c;
 

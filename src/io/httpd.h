@@ -21,8 +21,11 @@ enum route_kind {
 };
 
 enum {
-    ROUTE_OPEN = 1,   /* needs no credentials */
-    ROUTE_SIGNED = 2, /* a signed URL will do */
+    ROUTE_OPEN = 1,    /* needs no credentials */
+    ROUTE_SIGNED = 2,  /* a signed URL will do */
+    ROUTE_ADMIN = 4,   /* only for admins */
+    ROUTE_LENIENT = 8, /* JSON: unknown keys and nulls of the body are passed over */
+    ROUTE_LIST = 16,   /* the reply is an array of what `reply` describes */
 };
 
 struct route {
@@ -33,9 +36,13 @@ struct route {
     const struct field *fields; /* of the body; NULL: none */
     size_t size;                /* of the struct that fields fill */
     call_fn *fn;
-    const char *operation; /* operationId */
-    const char *help;      /* one sentence */
-    int64_t body_max;      /* 0: http.body-bytes */
+    const char *operation;     /* operationId */
+    const char *help;          /* one sentence */
+    int64_t body_max;          /* 0: http.body-bytes */
+    const struct field *query; /* parameters of the target; NULL: none */
+    const struct field *reply; /* of the answer's object; NULL: not JSON, or none */
+    int status;                /* of success; 0: 200 */
+    const char *tag;           /* the group it is shown in */
 };
 
 struct httpd {
@@ -44,14 +51,19 @@ struct httpd {
     /* Sees each call before the tables do: 1 answered (a proxy), 0 go on, -1; may be NULL. */
     int (*first)(struct call *c, struct err *err);
     int (*before)(struct call *c, struct err *err); /* credentials; may be NULL */
-    bool cors;                                      /* any origin may call */
-    int64_t conns, requests;                        /* now open; ever served */
+    /* Sees each error before it is answered, to add headers; may be NULL. */
+    void (*failing)(struct call *c, const struct err *err);
+    struct conn_guard *tls;  /* connections begin with its handshake; NULL: in plain text */
+    bool cors;               /* any origin may call */
+    bool tell_id;            /* X-Request-ID on every answer */
+    int64_t conns, requests; /* now open; ever served */
 };
 
 struct call {
     struct httpd *server;
     struct conn *conn;
     const struct route *route;
+    void *user; /* who asks, as `before` found out; in the arena */
     struct arena arena;
     struct str path, query; /* of the target, as they came */
     struct str param[4];    /* decoded values of {name} segments, in order */

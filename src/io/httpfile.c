@@ -8,6 +8,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/sendfile.h>
+#include <unistd.h>
+
+#include "base/mem.h"
 
 enum { SEND_STEP = 1 << 20, SEND_TURN = 64 << 20 };
 
@@ -118,6 +121,45 @@ static int send_all(struct sending *s, struct err *err)
     return 0;
 }
 
+struct reading {
+    int fd;
+    off_t pos;
+    size_t want;
+    ssize_t got;
+    char bytes[64 << 10];
+};
+
+static void read_some(void *arg)
+{
+    struct reading *r = arg;
+
+    do
+        r->got = pread(r->fd, r->bytes, r->want, r->pos);
+    while (r->got < 0 && errno == EINTR);
+    if (r->got < 0)
+        r->got = -errno;
+}
+
+/* Through a layer the kernel cannot send by itself: piece by piece, each read on a worker. */
+static int send_layered(struct call *c, int fd, const struct http_range *range, struct err *err)
+{
+    AUTO(freep) struct reading *r = xmalloc(sizeof(*r));
+
+    r->fd = fd;
+    r->pos = range->first;
+    while (r->pos < range->first + range->length) {
+        r->want = (size_t)MIN(range->first + range->length - r->pos, (off_t)sizeof(r->bytes));
+        co_call(read_some, r);
+        if (r->got <= 0)
+            return err_set(err, ERR_GONE, "sending a file: %s",
+                           r->got ? strerrordesc_np((int)-r->got) : "it became shorter");
+        if (call_send(c, r->bytes, (size_t)r->got))
+            return err_set(err, ERR_GONE, "the client left");
+        r->pos += r->got;
+    }
+    return 0;
+}
+
 static int send_bytes(struct call *c, int fd, const struct http_range *r, struct err *err)
 {
     struct sending s = {
@@ -125,6 +167,8 @@ static int send_bytes(struct call *c, int fd, const struct http_range *r, struct
     };
     int result;
 
+    if (c->conn->ops)
+        return send_layered(c, fd, r, err);
     set_cork(s.out, 1);
     result = call_flush(c) ? err_set(err, ERR_GONE, "the client left") : send_all(&s, err);
     set_cork(s.out, 0);

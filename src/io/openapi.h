@@ -4,7 +4,11 @@
 
 #include "io/httpd.h"
 
-void openapi_write(struct buf *b, const char *title, const char *version,
-                   const struct route *const *tables);
+struct openapi {
+    const char *title, *version, *description;
+    const char *key_header; /* where credentials go; NULL: nothing is said about them */
+};
+
+void openapi_write(struct buf *b, const struct openapi *doc, const struct route *const *tables);
 
 #endif

@@ -29,7 +29,6 @@ struct pass { /* one call on its way */
     struct proxy *p;
     struct call *c;
     struct exchange *x;
-    int64_t moved_at; /* when a byte last went either way */
     struct co_ref side;
     struct co_cond side_ended;
     bool side_runs, side_was; /* now; ever */
@@ -73,7 +72,7 @@ static enum relayed relay(const struct relay *r, struct err *err)
         if (n > 0) {
             if (r->chunked ? http_put_chunk(r->to, piece.p, piece.n) : http_put(r->to, piece))
                 return SINK_FAILED;
-            r->s->moved_at = co_now();
+            r->s->p->moved_at = co_now();
             if (++burst % BURST == 0)
                 co_pass(); /* a fast source and a fast sink must not keep the others from running */
         } else if (err->code) {
@@ -96,7 +95,7 @@ static enum relayed relay(const struct relay *r, struct err *err)
 
 static int wait_client(struct pass *s, struct err *err)
 {
-    if (!co_wait(s->c->conn->fd, CO_IN, co_in(http_limits.body_ms)))
+    if (!conn_wait(s->c->conn, co_in(http_limits.body_ms)))
         return 0;
     if (errno == ETIMEDOUT)
         return err_set(err, ERR_TIMEOUT, "the body paused longer than http.body-ms=%lld",
@@ -116,7 +115,7 @@ static bool send_body(struct pass *s)
     s->c->conn->nowait = false;
     if (end == RELAYED && !http_flush(s->x->conn)) {
         s->x->sent = true;
-        s->moved_at = co_now();
+        s->p->moved_at = co_now();
         return true;
     }
     if (end == SOURCE_FAILED && !co_cancelled()) {
@@ -187,17 +186,17 @@ static int wait_upstream(struct pass *s, struct err *err)
 {
     conn_rest(s->x->conn); /* few buffers, all of them warm */
     for (;;) {
-        int64_t until = s->moved_at + s->x->answer_ms, first = until;
+        int64_t until = s->p->moved_at + s->x->answer_ms, first = until;
 
         if (!s->side_was && (s->x->sent || s->x->answered))
             first = MIN(until, co_in(WATCH_AFTER_MS));
         else if (!s->side_was && s->c->body.expect)
             first = MIN(until, co_in(EXPECT_MS)); /* a server that does not know 100 Continue */
-        if (!co_wait(s->x->conn->fd, CO_IN, first))
+        if (!conn_wait(s->x->conn, first))
             return 0;
         if (errno != ETIMEDOUT)
             return err_set(err, ERR_GONE, "cancelled");
-        if (s->moved_at + s->x->answer_ms <= co_now())
+        if (s->p->moved_at + s->x->answer_ms <= co_now())
             return err_set(err, ERR_TIMEOUT, "no answer within client.answer-ms=%lld",
                            (long long)s->x->answer_ms);
         if (first == until)
@@ -245,7 +244,7 @@ static int read_answer(struct pass *s, struct err *err)
             if (!s->x->sent && !s->side_runs && start_side(s, err))
                 return -1;
         } else if (s->c->head.minor) {
-            proxy_head_interim(s->c, s->x);
+            proxy_head_interim(s->p, s->c, s->x);
             if (http_put(s->c->conn, buf_str(&s->c->scratch)) || http_flush(s->c->conn))
                 return err_set(err, ERR_GONE, "the client left");
         }
@@ -254,11 +253,9 @@ static int read_answer(struct pass *s, struct err *err)
 
 static int broke_off(struct pass *s, struct err *err)
 {
-    struct linger reset = { .l_onoff = 1 };
-
     /* A body that ends with its connection would look whole: only a reset tells the client. */
     if (!s->c->chunked && s->x->to_the_end)
-        setsockopt(s->c->conn->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+        conn_cut(s->c->conn);
     s->p->fault = PROXY_BROKEN;
     err->code = ERR_UPSTREAM;
     return err_in(err, "the upstream's answer broke off");
@@ -269,7 +266,7 @@ static int pass_answer(struct pass *s, struct err *err)
     struct relay r = { s, &s->x->body, s->c->conn, false, wait_upstream };
     enum relayed end;
 
-    proxy_head_answer(s->c, s->x);
+    proxy_head_answer(s->p, s->c, s->x);
     r.chunked = s->c->chunked;
     if (http_put(s->c->conn, buf_str(&s->c->scratch)))
         return err_set(err, ERR_GONE, "the client left");
@@ -290,10 +287,10 @@ static int pump(struct pass *s, struct conn *from, struct conn *to)
 {
     for (;;) {
         struct str piece;
-        int64_t until = s->moved_at + proxy_limits.tunnel_ms;
+        int64_t until = s->p->moved_at + proxy_limits.tunnel_ms;
         ssize_t n = conn_ready(from) ? 1 : conn_fill(from, CONN_BUF, until);
 
-        if (n < 0 && errno == ETIMEDOUT && s->moved_at + proxy_limits.tunnel_ms > co_now())
+        if (n < 0 && errno == ETIMEDOUT && s->p->moved_at + proxy_limits.tunnel_ms > co_now())
             continue; /* the other direction is alive */
         if (n < 0)
             return -1;
@@ -305,7 +302,7 @@ static int pump(struct pass *s, struct conn *from, struct conn *to)
         from->pos += piece.n;
         if (http_put(to, piece) || http_flush(to))
             return -1;
-        s->moved_at = co_now();
+        s->p->moved_at = co_now();
     }
 }
 
@@ -320,7 +317,7 @@ static int tunnel(struct pass *s, struct err *err)
     stop_side(s);
     http_head_keep(&c->head, &c->arena); /* the client's buffer is read on; logs still want these */
     c->path.p = arena_strdup(&c->arena, c->path);
-    proxy_head_answer(c, s->x);
+    proxy_head_answer(s->p, c, s->x);
     c->close = true;
     s->upgraded = true;
     if (http_put(c->conn, buf_str(&c->scratch)) || http_flush(c->conn) || start_side(s, err))
@@ -350,7 +347,7 @@ static int send_request(struct pass *s, struct err *err)
         c->body.left <= (int64_t)conn_ready(c->conn) && http_body_next(&c->body, &piece, err) > 0 &&
         http_put(u, piece))
         return 0;
-    s->moved_at = co_now();
+    s->p->moved_at = co_now();
     if (!c->body.done && !c->body.expect)
         return start_side(s, err);
     if (!http_flush(u))
@@ -398,6 +395,7 @@ int proxy_call(struct proxy *p, struct call *c, struct err *err)
     int r;
 
     p->fault = PROXY_OK;
+    p->moved_at = co_now();
     err->code = ERR_NONE; /* relay() tells a pause from a failure by it */
     co_cond_init(&s.side_ended);
     r = pass(&s, err);

@@ -18,10 +18,15 @@ enum proxy_fault { /* why the upstream gave no answer: for a caller with a page 
 struct proxy {
     struct client *client;
     struct client_to to;
-    struct str target;      /* .p NULL: as the call has it */
-    struct str host;        /* .p NULL: as the call has it */
-    const char *scheme;     /* by which the call came, for X-Forwarded-Proto; NULL: http */
-    bool trust;             /* an outer proxy of ours set X-Forwarded-Host and -Proto: keep them */
+    struct str target;  /* .p NULL: as the call has it */
+    struct str host;    /* .p NULL: as the call has it */
+    const char *scheme; /* by which the call came, for X-Forwarded-Proto; NULL: http */
+    bool trust;         /* an outer proxy of ours set X-Forwarded-Host and -Proto: keep them */
+    struct str extra;   /* "Name: value\r\n" lines more for the upstream */
+    /* Fields that go no further, of the request or of the answer; NULL: all do. Those that belong
+     * to a connection or are the proxy's own are not asked about. */
+    bool (*drop)(const struct http_field *f, bool answer);
+    int64_t moved_at;       /* out, while it runs: when a byte last went either way */
     enum proxy_fault fault; /* out, with the error */
 };
 

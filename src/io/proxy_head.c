@@ -137,8 +137,11 @@ static void put_request_field(struct buf *b, const struct proxy *p, const struct
         if (!p->trust)
             return;
         break;
-    case LENGTH:
-    case PLAIN: break;
+    case PLAIN:
+        if (p->drop && p->drop(f, false))
+            return;
+        break;
+    case LENGTH: break;
     }
     put_field(b, f);
 }
@@ -195,6 +198,7 @@ void proxy_head_request(const struct proxy *p, struct call *c)
     if (p->host.p || !fwd.host.p) /* HTTP/1.0 may come without */
         put_line(b, STR("Host"), p->host.p ? p->host : STR("localhost"));
     put_forwarded(b, p, c, &fwd);
+    buf_add_str(b, p->extra);
     if (h->chunked)
         buf_add_str(b, STR("Transfer-Encoding: chunked\r\n"));
     if (proxy_head_upgrades(h)) {
@@ -206,7 +210,7 @@ void proxy_head_request(const struct proxy *p, struct call *c)
 
 /* ---- answers ---- */
 
-static void put_answer_fields(struct buf *b, const struct http_head *h)
+static void put_answer_fields(struct buf *b, const struct proxy *p, const struct http_head *h)
 {
     bool lists = lists_fields(h);
 
@@ -214,6 +218,8 @@ static void put_answer_fields(struct buf *b, const struct http_head *h)
         enum what w = what_is(h->field[i].name);
 
         if (w == HOP || w == CONNECTION || (w == LENGTH && (h->status < 200 || h->status == 204)))
+            continue;
+        if (w == PLAIN && p->drop && p->drop(&h->field[i], true))
             continue;
         if (!lists || w == LENGTH || !is_listed(h, h->field[i].name))
             put_field(b, &h->field[i]);
@@ -234,10 +240,10 @@ static void put_status(struct buf *b, int status)
     buf_add(b, "\r\n", 2);
 }
 
-void proxy_head_interim(struct call *c, const struct exchange *x)
+void proxy_head_interim(const struct proxy *p, struct call *c, const struct exchange *x)
 {
     put_status(&c->scratch, x->head.status);
-    put_answer_fields(&c->scratch, &x->head);
+    put_answer_fields(&c->scratch, p, &x->head);
     buf_add(&c->scratch, "\r\n", 2);
 }
 
@@ -263,13 +269,13 @@ static void put_framing(struct call *c, const struct exchange *x)
         buf_add_str(b, STR("Connection: keep-alive\r\n"));
 }
 
-void proxy_head_answer(struct call *c, const struct exchange *x)
+void proxy_head_answer(const struct proxy *p, struct call *c, const struct exchange *x)
 {
     struct buf *b = &c->scratch;
 
     c->status = x->head.status;
     put_status(b, c->status);
-    put_answer_fields(b, &x->head);
+    put_answer_fields(b, p, &x->head);
     put_framing(c, x);
     buf_add_str(b, buf_str(&c->headers));
     buf_add(b, "\r\n", 2);

@@ -42,7 +42,7 @@ static int write_plain(struct ws *ws, struct ws_frame *f, const void *p, int64_t
     struct iovec v[2] = { { head, ws_encode_header(head, f) },
                           { (void *)(uintptr_t)p, (size_t)f->size } };
 
-    return co_writev(ws->conn->fd, v, f->size ? 2 : 1, until);
+    return conn_writev(ws->conn, v, f->size ? 2 : 1, until);
 }
 
 /* A client masks (5.3): a copy, since the payload is the caller's, but never all of it at once. */
@@ -61,7 +61,7 @@ static int write_masked(struct ws *ws, struct ws_frame *f, const void *p, int64_
         if (n)
             memcpy(b + used, (const char *)p + at, n);
         ws_mask(b + used, n, f->mask, at);
-        if (co_write(ws->conn->fd, b, used + n, until))
+        if (conn_writev(ws->conn, &(struct iovec){ b, used + n }, 1, until))
             return -1;
         at += n;
         used = 0;

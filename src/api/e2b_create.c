@@ -1,0 +1,227 @@
+/* e2b_create.c - E2B's ways to get hold of a sandbox: create, connect, resume, in the generation
+ * with /v2 and in the one before it. */
+#include "api/e2b.h"
+#include "api/tables.h"
+#include "model/envd.h"
+
+#define NO_PAUSE "this server does not pause sandboxes"
+
+/* ---- the answer ---- */
+
+const struct field e2b_sandbox[] = {
+    FIELD(struct e2b_sandbox, templateID, F_STR, .flags = F_REQUIRED),
+    FIELD(struct e2b_sandbox, sandboxID, F_STR, .flags = F_REQUIRED),
+    FIELD(struct e2b_sandbox, clientID, F_STR, .flags = F_REQUIRED, .help = "always the same"),
+    FIELD(struct e2b_sandbox, alias, F_STR, .flags = F_OMIT),
+    FIELD(struct e2b_sandbox, envdVersion, F_STR, .flags = F_REQUIRED),
+    FIELD(struct e2b_sandbox, envdAccessToken, F_STR, .flags = F_OMIT,
+          .help = "for X-Access-Token on requests to the guest"),
+    FIELD(struct e2b_sandbox, trafficAccessToken, F_STR, .flags = F_OMIT,
+          .help = "for E2B-Traffic-Access-Token on requests to ports that are not public"),
+    FIELD(struct e2b_sandbox, domain, F_STR, .flags = F_OMIT,
+          .help = "ports are reached at {port}-{sandboxID}.{domain}"),
+    {}
+};
+
+int e2b_reply_sandbox(struct call *c, int status, const struct sandbox *s)
+{
+    AUTO(buf_free) struct buf json = { 0 };
+    const struct e2b_sandbox view = {
+        .templateID = s->template,
+        .sandboxID = s->id,
+        .clientID = E2B_CLIENT,
+        .alias = s->template,
+        .envdVersion = ENVD_VERSION,
+        .envdAccessToken = s->token[0] ? s->token : NULL,
+        .trafficAccessToken = s->public ? NULL : s->traffic_token,
+        .domain = control_domain(api_of(c)->control),
+    };
+
+    field_encode(e2b_sandbox, &view, &json);
+    return call_reply_json(c, status, &json);
+}
+
+/* ---- create ---- */
+
+struct auto_resume {
+    bool enabled;
+};
+static const struct field auto_resume[] = {
+    FIELD(struct auto_resume, enabled, F_BOOL),
+    {},
+};
+
+struct create {
+    char *templateID;
+    int64_t timeout;
+    bool autoPause, autoPauseMemory, allow_internet, secure;
+    struct auto_resume *autoResume;
+    struct e2b_network *network;
+    struct map metadata, envVars;
+    char *mcp, *iam;
+    char *volumeMounts;
+};
+
+#define CREATE_FIELDS                                                                              \
+    FIELD(struct create, templateID, F_STR, .flags = F_REQUIRED, .min = 1,                         \
+          .max = E2B_TEMPLATE_MAX, .help = "name of a template"),                                  \
+        FIELD(struct create, timeout, F_INT, .min = 1, .max = E2B_TIMEOUT_MAX_S,                   \
+              .def = E2B_TIMEOUT_S, .help = "seconds until it is ended"),                          \
+        FIELD(struct create, metadata, F_MAP, .help = "for filters of the list"),                  \
+        FIELD(struct create, envVars, F_MAP, .help = "environment of every process"),              \
+        FIELD_AS(struct create, allow_internet, "allow_internet_access", F_BOOL, .def = true),     \
+        FIELD(struct create, network, F_OBJ, .sub = e2b_network,                                   \
+              .sub_size = sizeof(struct e2b_network)),                                             \
+        FIELD(struct create, autoPause, F_BOOL, .help = "true is not supported"),                  \
+        FIELD(struct create, autoPauseMemory, F_BOOL, .help = "has no effect without autoPause"),  \
+        FIELD(struct create, autoResume, F_OBJ, .sub = auto_resume,                                \
+              .sub_size = sizeof(struct auto_resume)),                                             \
+        FIELD(struct create, mcp, F_JSON, .help = "for the SDK, which starts the gateway itself"), \
+        FIELD(struct create, iam, F_JSON, .help = "not supported"),                                \
+        FIELD(struct create, volumeMounts, F_JSON, .help = "not supported")
+
+static const struct field create_v2[] = { CREATE_FIELDS, {} };
+static const struct field create_v1[] = {
+    CREATE_FIELDS,
+    FIELD(struct create, secure, F_BOOL, .help = "whether the guest demands the access token"),
+    {},
+};
+
+static bool is_empty(const char *json)
+{
+    return !json || !strcmp(json, "{}") || !strcmp(json, "[]") || !strcmp(json, "{\"tokens\":{}}");
+}
+
+/* What we would have to promise and could not keep. */
+static int refuse_unkept(const struct create *b, struct err *err)
+{
+    if (b->autoPause || (b->autoResume && b->autoResume->enabled))
+        return err_set(err, ERR_UNSUPPORTED,
+                       "field '%s': " NO_PAUSE
+                       "; leave it out, and the sandbox ends at its timeout",
+                       b->autoPause ? "autoPause" : "autoResume");
+    if (!is_empty(b->iam))
+        return err_set(err, ERR_UNSUPPORTED,
+                       "field 'iam': this server issues no workload identity; pass credentials by "
+                       "envVars");
+    if (!is_empty(b->volumeMounts))
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "field 'volumeMounts': this server has no volumes; POST /v1/sandboxes mounts "
+            "directories of the host");
+    return 0;
+}
+
+static int create(struct call *c, const struct create *b, bool secure, struct err *err)
+{
+    struct create_spec spec = {
+        .template = b->templateID,
+        .facade = "e2b",
+        .life = { .timeout_ms = b->timeout * 1000, .expiry = EXPIRY_KILL },
+        .secure = secure,
+        .public = !b->network || b->network->allowPublicTraffic,
+        .metadata = &b->metadata,
+        .env = &b->envVars,
+    };
+    struct sandbox *s;
+    bool existed;
+
+    if (refuse_unkept(b, err) || e2b_network_of(b->network, b->allow_internet, &spec.network, err))
+        return -1;
+    /* the SDKs say true where their user said nothing: only a list of addresses asks for it */
+    if (spec.network == NETWORK_OPEN && !(b->network && b->network->allowOut.n))
+        spec.network = NETWORK_DEFAULT;
+    if (api_idempotency(c, b, &spec, err) ||
+        control_create(api_of(c)->control, api_actor(c), &spec, &s, &existed, err))
+        return -1;
+    return e2b_reply_sandbox(c, 201, s);
+}
+
+static int create_secure(struct call *c, void *body, struct err *err)
+{
+    return create(c, body, true, err);
+}
+
+static int create_first(struct call *c, void *body, struct err *err)
+{
+    return create(c, body, ((const struct create *)body)->secure, err);
+}
+
+/* ---- connect and resume ---- */
+
+struct connect {
+    int64_t timeout;
+    bool memory, autoPause;
+};
+
+static const struct field connect_v2[] = {
+    FIELD(struct connect, timeout, F_INT, .min = 1, .max = E2B_TIMEOUT_MAX_S, .def = E2B_TIMEOUT_S,
+          .help = "seconds from now; only ever extends"),
+    FIELD(struct connect, memory, F_BOOL, .def = true, .help = "of no effect on a running one"),
+    {},
+};
+static const struct field connect_v1[] = {
+    FIELD(struct connect, timeout, F_INT, .flags = F_REQUIRED, .min = 1, .max = E2B_TIMEOUT_MAX_S,
+          .help = "seconds from now; only ever extends"),
+    {},
+};
+static const struct field resume_fields[] = {
+    FIELD(struct connect, timeout, F_INT, .min = 1, .max = E2B_TIMEOUT_MAX_S, .def = E2B_TIMEOUT_S),
+    FIELD(struct connect, autoPause, F_BOOL),
+    FIELD(struct connect, memory, F_BOOL, .def = true),
+    {},
+};
+
+static int connect_sandbox(struct call *c, void *body, struct err *err)
+{
+    const struct connect *b = body;
+    struct api *api = api_of(c);
+    struct sandbox *s = api_sandbox(c, err);
+    int r;
+
+    if (!s)
+        return -1;
+    if (s->state == SANDBOX_PAUSED)
+        return err_set(err, ERR_UNSUPPORTED, "sandbox %s is paused: " NO_PAUSE, s->id);
+    control_hold(s); /* setting the time-out writes it down first, and so parks */
+    r = control_set_timeout(api->control, api_actor(c), s, b->timeout * 1000, true, err);
+    if (!r)
+        r = e2b_reply_sandbox(c, 200, s);
+    control_release(s);
+    return r;
+}
+
+static int resume_sandbox(struct call *c, void *body, struct err *err)
+{
+    const struct sandbox *s = api_sandbox(c, err);
+
+    (void)body;
+    if (!s)
+        return -1;
+    if (s->state != SANDBOX_PAUSED)
+        return err_set(err, ERR_CONFLICT, "sandbox %s is not paused", s->id);
+    return err_set(err, ERR_UNSUPPORTED, "sandbox %s is paused: " NO_PAUSE, s->id);
+}
+
+#define TAG .body_max = API_BODY_MAX, .tag = "E2B sandboxes"
+
+const struct route e2b_create_routes[] = {
+    { "POST", "/v2/sandboxes", ROUTE_JSON, ROUTE_LENIENT, create_v2, sizeof(struct create),
+      create_secure, "e2bCreateSandbox",
+      "Create a sandbox. Its guest demands the access token of the answer.", .reply = e2b_sandbox,
+      .status = 201, TAG },
+    { "POST", "/sandboxes", ROUTE_JSON, ROUTE_LENIENT, create_v1, sizeof(struct create),
+      create_first, "e2bCreateSandboxV1", "Create a sandbox, as SDKs up to 2.45 do.",
+      .reply = e2b_sandbox, .status = 201, TAG },
+    { "POST", "/v2/sandboxes/{sandboxID}/connect", ROUTE_JSON, ROUTE_LENIENT, connect_v2,
+      sizeof(struct connect), connect_sandbox, "e2bConnectSandbox",
+      "Its tokens and address, and at least that much time.", .reply = e2b_sandbox, TAG },
+    { "POST", "/sandboxes/{sandboxID}/connect", ROUTE_JSON, ROUTE_LENIENT, connect_v1,
+      sizeof(struct connect), connect_sandbox, "e2bConnectSandboxV1",
+      "Connect as SDKs up to 2.45 do.", .reply = e2b_sandbox, TAG },
+    { "POST", "/sandboxes/{sandboxID}/resume", ROUTE_JSON, ROUTE_LENIENT, resume_fields,
+      sizeof(struct connect), resume_sandbox, "e2bResumeSandbox",
+      "Wake a paused sandbox: a running one is a conflict.", .reply = e2b_sandbox, .status = 201,
+      TAG },
+    {}
+};

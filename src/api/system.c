@@ -1,0 +1,108 @@
+/* system.c - about the server itself: is it well, its numbers, its API as a document. */
+#include "api/api.h"
+#include "api/docs.h"
+#include "api/tables.h"
+#include "base/prom.h"
+#include "io/openapi.h"
+
+/* ---- health ---- */
+
+struct health {
+    const char *status, *version;
+};
+static const struct field health[] = {
+    FIELD(struct health, status, F_STR, .flags = F_REQUIRED, .help = "ok"),
+    FIELD(struct health, version, F_STR, .flags = F_REQUIRED),
+    {},
+};
+
+static int get_health(struct call *c, void *body, struct err *err)
+{
+    const struct health view = { "ok", api_of(c)->version };
+
+    (void)body, (void)err;
+    call_header(c, "Cache-Control", "no-store");
+    return api_reply(c, &view);
+}
+
+/* ---- metrics ---- */
+
+static void put_listener(struct buf *b, const char *metric, const char *name, int64_t value)
+{
+    prom_value(b, metric, (const char *const[]){ "listener", name, NULL }, (double)value);
+}
+
+static void put_listeners(struct buf *b, const struct httpd *main, const struct httpd *preview)
+{
+    prom_head(b, "cove_http_connections", "gauge", "Open connections of clients.");
+    put_listener(b, "cove_http_connections", "api", main->conns);
+    if (preview)
+        put_listener(b, "cove_http_connections", "preview", preview->conns);
+    prom_head(b, "cove_http_requests_total", "counter", "Requests received.");
+    put_listener(b, "cove_http_requests_total", "api", main->requests);
+    if (preview)
+        put_listener(b, "cove_http_requests_total", "preview", preview->requests);
+}
+
+/* A collector on this machine needs no key. What an outer proxy passes on also comes from here:
+ * such a request says whom it is for. */
+static bool from_here(struct call *c)
+{
+    struct str peer = str_of(conn_peer(c->conn));
+
+    return (str_starts(peer, "127.") || str_starts(peer, "::ffff:127.") || str_is(peer, "::1") ||
+            !peer.n) &&
+           !http_get(&c->head, "x-forwarded-for").p && !http_get(&c->head, "forwarded").p;
+}
+
+static int get_metrics(struct call *c, void *body, struct err *err)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+    struct api *api = api_of(c);
+
+    (void)body;
+    if (!from_here(c)) {
+        if (api_authenticate(c, err))
+            return -1;
+        if (!api_actor(c)->admin)
+            return err_set(err, ERR_DENIED, "only an admin may read the server's metrics");
+    }
+    prom_head(&b, "cove_build_info", "gauge", "The running release.");
+    prom_value(&b, "cove_build_info", (const char *const[]){ "version", api->version, NULL }, 1);
+    put_listeners(&b, c->server, api->preview);
+    control_metrics(api->control, &b);
+    if (api->metrics)
+        api->metrics(api, &b);
+    return call_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8", buf_str(&b));
+}
+
+/* ---- the document ---- */
+
+#define ABOUT                                                                                       \
+    "Sandboxes of this machine. Paths under /v1 are Cove's own API; the others are E2B's, for its " \
+    "SDKs. A port of a sandbox is reached at {port}-{id}.{domain}, or on this address with the "    \
+    "headers E2b-Sandbox-Id and E2b-Sandbox-Port; port 49983 is its guest."
+
+static int get_openapi(struct call *c, void *body, struct err *err)
+{
+    AUTO(buf_free) struct buf json = { 0 };
+
+    (void)body, (void)err;
+    openapi_write(&json, &(struct openapi){ "Cove", api_of(c)->version, ABOUT, "X-API-Key" },
+                  api_tables);
+    return call_reply_json(c, 200, &json);
+}
+
+#define TAG .body_max = API_BODY_MAX, .tag = "Server"
+
+const struct route system_routes[] = {
+    { "GET", "/health", ROUTE_RAW, ROUTE_OPEN, .fn = get_health, .operation = "getHealth",
+      .help = "Whether the server is up.", .reply = health, TAG },
+    { "GET", "/metrics", ROUTE_RAW, ROUTE_OPEN, .fn = get_metrics, .operation = "getServerMetrics",
+      .help = "Numbers for Prometheus. From another machine: with an admin's key.", TAG },
+    { "GET", "/v1/openapi.json", ROUTE_RAW, ROUTE_OPEN, .fn = get_openapi,
+      .operation = "getOpenapi", .help = "This API as an OpenAPI 3.1 document.", TAG },
+    { "GET", "/docs", ROUTE_RAW, ROUTE_OPEN, .fn = docs_get, .operation = "getDocs",
+      .help = "This API as a page to read and try.", TAG },
+    {}
+};

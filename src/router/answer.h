@@ -1,0 +1,32 @@
+/* answer.h - what the router says itself, in the three shapes its clients expect: E2B's JSON, the
+ * cluster router's {"detail"}, and a page for people. */
+#ifndef ROUTER_ANSWER_H
+#define ROUTER_ANSWER_H
+
+#include "io/httpd.h"
+#include "router/target.h"
+
+enum answer_why {
+    WHY_BAD,       /* target.bad says it: 400 */
+    WHY_NOT_FOUND, /* no such sandbox, or not running */
+    WHY_CLOSED_PORT,
+    WHY_TOKEN_MISSING, /* a private sandbox wants its token */
+    WHY_TOKEN_WRONG,
+    WHY_CHANGING, /* between two states */
+    WHY_BUSY,     /* too many calls at once */
+    WHY_BROKE,    /* closed before an answer */
+    WHY_BROKEN,   /* an answer that is not HTTP */
+    WHY_LATE,     /* no answer in time */
+    WHY_UNAVAILABLE,
+    WHY_CONTROL, /* a route of the guest's that is not for clients */
+    ANSWER_WHYS
+};
+
+/* Answers; always 1, as a `first` hook says "answered". */
+int answer_refuse(struct call *c, const struct target_fields *f, const struct target *t,
+                  enum answer_why why);
+int answer_healthz(struct call *c);
+/* For people who came to the preview listener without naming a sandbox. */
+int answer_preview_help(struct call *c, const struct target_fields *f);
+
+#endif
