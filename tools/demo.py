@@ -1,8 +1,9 @@
-"""demo.py - commands in sandboxes, then one guest driven by the real E2B SDK: what happened, and how
-long it took."""
-import json
+"""demo.py - what Cove is, in a minute: a server on this machine, sandboxes made by the unmodified E2B
+SDK, code run in them, a web server inside reached through the router, and everything gone again; each
+step with the time it took."""
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,114 +20,105 @@ def timed(what, work):
     result = work()
     took = (time.monotonic() - started) * 1000
     shown = f"  {result}" if isinstance(result, (str, list, bool)) else ""
-    print(f"{BOLD}{took:9.1f} ms{OFF}  {what:44}{shown}", flush=True)
+    print(f"{BOLD}{took:9.1f} ms{OFF}  {what:46}{shown}", flush=True)
     return result
 
 
-def start_guest(program, directory):
-    """Starts the guest on a free port of loopback; returns it with its address."""
-    ready, signal = os.pipe()
-    log = open(directory / "guest.log", "w")
-    guest = subprocess.Popen(
-        [program, "--listen", "127.0.0.1:0", "--ready-fd", str(signal)],
-        pass_fds=[signal], stderr=log, stdin=subprocess.DEVNULL)
-    os.close(signal)
-    if os.read(ready, 1) != b"\n":
-        sys.exit(f"demo: the guest did not start:\n{(directory / 'guest.log').read_text()}")
-    os.close(ready)
-    for word in (directory / "guest.log").read_text().split():
-        if word.startswith("address="):
-            return guest, word.removeprefix("address=")
-    sys.exit("demo: the guest did not say where it listens")
+class Server:
+    """`cove serve` on directories of the demo's own. It ends with us, whatever happens: the lifeline's
+    other end is ours."""
+
+    def __init__(self, cove, directory):
+        self.data, self.log = directory / "data", directory / "serve.log"
+        lifeline, self.lifeline = os.pipe()
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                [cove, "serve", "--data", self.data, "--run-dir", directory / "run", "--listen", "127.0.0.1:0",
+                 "--ephemeral", "--lifeline", str(lifeline), "--log-level", "warn"],
+                pass_fds=[lifeline], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+        os.close(lifeline)
+        self.url = next((line.split()[-1] for line in self.process.stdout if "ready on" in line), None)
+        if not self.url:
+            sys.exit(f"demo: the server did not start:\n{self.log.read_text()}\n(try: {cove} doctor)")
+
+    def key(self):
+        return (self.data / "admin.key").read_text().strip()
+
+    def end(self):
+        os.close(self.lifeline)
+        return f"status {self.process.wait(60)}"
 
 
-def give_home(address, directory):
-    """A home of its own: the demo neither runs nor times this machine's login scripts."""
-    body = json.dumps({"envVars": {"HOME": str(directory)}}).encode()
-    urllib.request.urlopen(urllib.request.Request(f"http://{address}/init", body)).close()
-
-
-def show(sandbox, directory):
+def show_one(sandbox):
     run = sandbox.commands.run
-    timed("a command", lambda: run("echo hello from pid $$").stdout.strip())
-    timed("Python", lambda: run("python3 -c 'print(sum(range(10**6)))'").stdout.strip())
-    timed("ten more commands", lambda: len([run("true") for _ in range(10)]))
-
-    path = f"{directory}/notes/today.txt"
-    timed("write a file", lambda: sandbox.files.write(path, "made by the demo\n").name)
-    timed("read it back", lambda: sandbox.files.read(path).strip())
-    timed("list its directory", lambda: [e.name for e in sandbox.files.list(f"{directory}/notes")])
-
+    timed("Python in it", lambda: run("python3 -c 'print(sum(range(10**6)))'").stdout.strip())
+    timed("who and where", lambda: run("id -un; hostname; ls /home | wc -l").stdout.split())
+    timed("ten more commands", lambda: str(len([run("true") for _ in range(10)])))
+    timed("write a file, read it back",
+          lambda: sandbox.files.write("notes/today.txt", "kept") and sandbox.files.read("notes/today.txt"))
     handle = timed("a command in the background",
-                   lambda: run("for i in 1 2 3; do echo $i; sleep 0.05; done", background=True))
+                   lambda: run("sleep 0.05; for i in 1 2 3; do echo $i; done", background=True))
     pid = handle.pid
     handle.disconnect()
     time.sleep(0.1)
-    timed("left, came back: nothing is lost",
-          lambda: sandbox.commands.connect(pid).wait().stdout.split())
-
+    timed("left, came back: nothing is lost", lambda: sandbox.commands.connect(pid).wait().stdout.split())
     data = bytes(range(256)) * 4096 * 32
-    timed("upload 32 MiB", lambda: sandbox.files.write(f"{directory}/big", data).name)
-    timed("download 32 MiB, compared",
-          lambda: bytes(sandbox.files.read(f"{directory}/big", format="bytes")) == data)
+    timed("upload 32 MiB", lambda: sandbox.files.write("big", data).name)
+    timed("download 32 MiB, compared", lambda: bytes(sandbox.files.read("big", format="bytes")) == data)
 
 
-def cove_run(cove, data, *arguments):
-    """One command in a sandbox of its own; returns what --json says about it."""
-    done = subprocess.run([cove, "run", "--private", "--json", "--data-dir", data, *arguments], capture_output=True,
-                          text=True, check=False)
-    if not done.stdout:
-        sys.exit(f"demo: {done.stderr.strip()}")
-    result = json.loads(done.stdout)
-    if "error" in result:
-        sys.exit(f"demo: {result['error']}\n(try: {cove} doctor)")
-    return result
+def fetch(server, sandbox, port):
+    """The port inside, by the host name that the SDK gives out."""
+    host = sandbox.get_host(port)
+    request = urllib.request.Request(server.url + "/hello.txt", headers={"Host": host})
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return urllib.request.urlopen(request, timeout=5).read().decode().strip()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
-def show_run(cove, data):
-    def out(*arguments):
-        return cove_run(cove, data, *arguments)["stdout"].strip()
-
-    timed("the first sandbox on this machine", lambda: out("--", "echo", "hello"))
-    timed("Python in a sandbox", lambda: out("--", "python3", "-c", "print(sum(range(10**6)))"))
-    timed("who and where", lambda: out("--", "sh", "-c", "id -un; hostname; ls /home | wc -l").split())
-    timed("it is root, and cannot mount", lambda: cove_run(
-        cove, data, "-u", "root", "--", "mount", "-t", "tmpfs", "none", "/mnt")["stderr"].strip())
-    for _ in range(5):
-        result = cove_run(cove, data, "--", "true")
-    print(f"           true: {result['create_us'] / 1000:.1f} ms to make the sandbox, {result['run_us'] / 1000:.1f} to run, "
-          f"{result['end_us'] / 1000:.1f} to leave nothing")
-    met = timed("64 MiB of memory, 1 GiB wanted", lambda: cove_run(
-        cove, data, "-m", "64M", "--", "python3", "-c", "bytearray(1 << 30)"))
-    print(f"           exit {met['exit_code']}; limits met: {met['limits_met'] or 'none'}; "
-          f"not enforced here: {met['not_enforced'] or 'none'}")
+def show_web(server, sandbox):
+    sandbox.files.write("site/hello.txt", "hello from inside")
+    sandbox.commands.run("exec python3 -m http.server 8080 -d site", background=True)
+    timed("a web server in it, through the router", lambda: fetch(server, sandbox, 8080))
+    timed("the same once more", lambda: fetch(server, sandbox, 8080))
 
 
-def detach(data):
-    """The volume stays mounted between runs, for the next one; the demo's goes."""
-    if os.path.ismount(data / "volume"):
-        subprocess.run(["umount", data / "volume"], check=False)
+def show_many(Sandbox):
+    made, took = [], []
+    for _ in range(20):
+        started = time.monotonic()
+        made.append(Sandbox.create(timeout=60))
+        took.append((time.monotonic() - started) * 1000)
+        time.sleep(0.05)
+    print(f"           20 more sandboxes by the SDK: {statistics.median(took):.1f} ms each (median), "
+          f"the fastest {min(took):.1f}")
+    timed("end all of them", lambda: all(s.kill() for s in made))
 
 
 def main():
+    cove = os.path.abspath(sys.argv[1])
     directory = Path(tempfile.mkdtemp(prefix="cove-demo-"))
-    os.environ.update(E2B_DEBUG="true", E2B_API_KEY="demo")
+    directory.chmod(0o755)
     started = time.monotonic()
-    guest = None
     try:
-        show_run(sys.argv[2], directory / "data")
-        guest, address = timed("start the guest", lambda: start_guest(sys.argv[1], directory))
-        give_home(address, directory)
-        os.environ["E2B_SANDBOX_URL"] = f"http://{address}"
+        server = timed("the server is up, on a fresh data directory", lambda: Server(cove, directory))
+        os.environ.update(E2B_API_URL=server.url, E2B_SANDBOX_URL=server.url, E2B_API_KEY=server.key())
         from e2b import Sandbox                     # reads the environment when it is imported
-        sandbox = timed("the E2B SDK connects", Sandbox.create)
-        show(sandbox, directory)
+        sandbox = timed("the E2B SDK makes a sandbox", lambda: Sandbox.create(timeout=300, metadata={"is": "a demo"}))
+        show_one(sandbox)
+        show_web(server, sandbox)
+        timed("end it", sandbox.kill)
+        show_many(Sandbox)
+        timed("end the server, with all that it made", server.end)
+        print(f"{time.monotonic() - started:.1f} s in all; nothing is left")
     finally:
-        if guest:
-            guest.terminate()
-            print(f"the guest ended with status {guest.wait(10)}, "
-                  f"{time.monotonic() - started:.1f} s in all")
-        detach(directory / "data")
+        if os.path.ismount(directory / "data/volume"):
+            subprocess.run(["umount", directory / "data/volume"], check=False)
         shutil.rmtree(directory, ignore_errors=True)
 
 
