@@ -14,6 +14,7 @@ enum { /* flags */
        BIRTH_MORTAL = 8,
        BIRTH_NETNS = 16,  /* a descriptor of it comes along; else a new one is made */
        BIRTH_CGROUP = 32, /* the same */
+       BIRTH_HOME = 64,   /* in the zygote's own network namespace, which is no other sandbox's */
 };
 
 struct birth_mount {

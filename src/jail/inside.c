@@ -309,7 +309,7 @@ static int loopback_up(const struct inside *in, struct err *err)
     struct ifreq r = { .ifr_name = "lo", .ifr_flags = IFF_UP };
     AUTO(closep) int s = -1;
 
-    if (in->b->flags & BIRTH_NETNS)
+    if (in->b->flags & (BIRTH_NETNS | BIRTH_HOME))
         return 0;
     s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     return s < 0 || ioctl(s, SIOCSIFFLAGS, &r) ? err_sys(err, "bring up lo") : 0;

@@ -186,7 +186,8 @@ static int fill_birth(const struct jail_spec *s, struct birth *b, struct err *er
         .first_id = s->first_id,
         .flags = (s->strict ? BIRTH_STRICT : 0) | (s->durable ? BIRTH_DURABLE : 0) |
                  (s->rootless ? BIRTH_ROOTLESS : 0) | (s->mortal ? BIRTH_MORTAL : 0) |
-                 (s->netns >= 0 ? BIRTH_NETNS : 0) | (s->cgroup >= 0 ? BIRTH_CGROUP : 0),
+                 (s->netns >= 0 ? BIRTH_NETNS : 0) | (s->cgroup >= 0 ? BIRTH_CGROUP : 0) |
+                 (s->home_network ? BIRTH_HOME : 0),
         .nroot = (uint32_t)s->root.n,
         .nusr = (uint32_t)s->usr.n,
         .nmounts = (uint32_t)s->nmounts,
@@ -361,10 +362,9 @@ static char **own_environment(void)
     return env;
 }
 
-static _Noreturn void run_zygote(int sock, const void *program, size_t n, bool own_root)
+static _Noreturn void run_zygote(int sock, const void *program, size_t n, unsigned flags)
 {
-    char name[] = "cove-guest", flag[] = "--own-root",
-         *argv[] = { name, own_root ? flag : NULL, NULL };
+    char name[] = "cove-guest", own[] = { (char)('0' + flags), 0 }, *argv[] = { name, own, NULL };
     char **env = own_environment();
     struct err err;
     sigset_t none;
@@ -378,7 +378,7 @@ static _Noreturn void run_zygote(int sock, const void *program, size_t n, bool o
     _exit(127);
 }
 
-int zygote_start(struct zygote *z, const void *program, size_t n, bool own_root, struct err *err)
+int zygote_start(struct zygote *z, const void *program, size_t n, unsigned flags, struct err *err)
 {
     int pair[2];
 
@@ -386,7 +386,7 @@ int zygote_start(struct zygote *z, const void *program, size_t n, bool own_root,
         return err_sys(err, "socketpair");
     z->pid = fork();
     if (!z->pid)
-        run_zygote(pair[1], program, n, own_root);
+        run_zygote(pair[1], program, n, flags);
     close(pair[1]);
     z->sock = pair[0];
     if (z->pid < 0) {

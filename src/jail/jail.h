@@ -36,7 +36,8 @@ struct jail_mount {
 struct jail_spec {
     const char *id;    /* host name and machine id are made of it */
     uint32_t first_id; /* host id of the sandbox's id 0 */
-    int netns;         /* -1: make one */
+    int netns;         /* -1: make one ... */
+    bool home_network; /* ... or take the zygote's, which was started with one of its own */
     int cgroup;        /* version 2 directory to be born in; -1: ours */
     int listener;      /* becomes the guest's descriptor 3 */
     int layer;         /* holds upper and work directories */
@@ -68,9 +69,13 @@ struct zygote {
 
 #define ZYGOTE_STAGE "/mnt" /* in the root of its own */
 
-/* own_root: it makes one for itself, in a mount namespace of its own; else it stays in ours. The
- * program is copied, sealed and executed in the child, while the caller goes on. */
-int zygote_start(struct zygote *z, const void *program, size_t n, bool own_root, struct err *err);
+enum {
+    ZYGOTE_OWN_ROOT = 1,    /* in a mount namespace of its own; else it stays in ours */
+    ZYGOTE_OWN_NETWORK = 2, /* with only lo, for the one sandbox that will take it */
+};
+
+/* The program is copied, sealed and executed in the child, while the caller goes on. */
+int zygote_start(struct zygote *z, const void *program, size_t n, unsigned flags, struct err *err);
 void zygote_close(struct zygote *z); /* it ends by itself; its copies live on */
 void zygote_stop(struct zygote *z);  /* and waits for that */
 

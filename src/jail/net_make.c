@@ -1,7 +1,4 @@
-/* net_make.c - see net_make.h.
- *
- * The namespace belongs to the host's user namespace, not to the sandbox's: root inside holds no
- * power over it. So what root expects to be able to do (ports below 1024, ping) is opened here. */
+/* net_make.c - see net_make.h. */
 #include "jail/net_make.h"
 
 #include <errno.h>
@@ -11,11 +8,12 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "jail/net_bare.h"
 #include "jail/net_element.h"
 #include "jail/net_link.h"
 #include "jail/net_sysctl.h"
 
-enum { LO = 1, TAKEN_TRIES = 50, TAKEN_WAIT_US = 2000 };
+enum { TAKEN_TRIES = 50, TAKEN_WAIT_US = 2000 };
 
 static void go_back(int host)
 {
@@ -25,44 +23,19 @@ static void go_back(int host)
     }
 }
 
-/* Group ids are those of the writer's user namespace, and sandboxes have theirs far up: all, if the
- * kernel takes them (6.4 and later), else as many as there are. */
-static int open_ping(void)
+static int enter_new(struct err *err)
 {
-    static const char *const ranges[] = { "0 4294967294", "0 2147483647", "0 65535", "0 0" };
+    int ns;
 
-    for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
-        if (!net_sysctl_write("net/ipv4/ping_group_range", ranges[i]))
-            return 0;
-        else if (errno != EINVAL)
-            return -1;
-    return -1;
-}
-
-static int enter_new(struct netlink *inside, struct err *err)
-{
-    AUTO(closep) int ns = -1;
-
-    if (unshare(CLONE_NEWNET))
-        return err_sys(err, "make a network namespace");
-    ns = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-    if (ns < 0)
-        return err_sys(err, "open /proc/thread-self/ns/net");
-    if (net_sysctl_write("net/ipv4/ip_unprivileged_port_start", "0"))
-        return err_sys(err, "open the ports below 1024");
-    if (open_ping())
-        return err_sys(err, "allow ping");
-    if (netlink_open(inside, NETLINK_ROUTE, err))
+    if (net_bare(err))
         return -1;
-    if (net_link_up(inside, LO))
-        return err_sys(err, "bring up lo");
-    return TAKE(ns, -1);
+    ns = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+    return ns < 0 ? err_sys(err, "open /proc/thread-self/ns/net") : ns;
 }
 
 int net_make_none(int host, struct err *err)
 {
-    AUTO(netlink_close) struct netlink inside = { 0 };
-    int ns = enter_new(&inside, err);
+    int ns = enter_new(err);
 
     go_back(host);
     return ns;
@@ -165,12 +138,12 @@ int net_make_open(int host, struct net_bridge *b, const struct net_plan *p, uint
                   struct err *err)
 {
     AUTO(netlink_close) struct netlink inside = { 0 };
-    AUTO(closep) int ns = enter_new(&inside, err);
+    AUTO(closep) int ns = enter_new(err);
     struct net_ip v4 = net_plan_address(p, index);
     unsigned char mac[NET_MAC];
     char port[IFNAMSIZ];
     unsigned eth0 = 0;
-    int failed = ns < 0 ? -1 : 0;
+    int failed = ns < 0 || netlink_open(&inside, NETLINK_ROUTE, err);
 
     net_plan_mac(&v4, mac);
     net_plan_port(p, index, port);

@@ -125,6 +125,17 @@ static int make_layer(struct box *b, struct err *err)
     return 0;
 }
 
+int box_network(struct box *b)
+{
+    char path[32];
+
+    if (b->slot->home && b->slot->net.ns < 0) {
+        snprintf(path, sizeof(path), "/proc/%d/ns/net", b->jail.pid);
+        b->slot->net.ns = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    return b->slot->net.ns;
+}
+
 static void fill_spec(const struct box *b, struct jail_spec *s)
 {
     const struct keeper *k = b->keeper;
@@ -134,6 +145,7 @@ static void fill_spec(const struct box *b, struct jail_spec *s)
         .id = b->id,
         .first_id = b->slot ? ids_host(b->slot->ids.number) : 0,
         .netns = b->slot ? b->slot->net.ns : -1,
+        .home_network = b->slot && b->slot->home,
         .cgroup = -1,
         .layer = b->layer,
         .dev = -1,
@@ -447,7 +459,7 @@ static void on_ended(struct source *s)
 
 /* ---- what it uses ---- */
 
-static uint32_t unenforced(const struct keeper *k)
+uint32_t box_unenforced(const struct keeper *k)
 {
     static const struct {
         enum limit_id limit;
@@ -473,7 +485,7 @@ void box_state(const struct box *b, struct keep_state *out)
         .pid = b->jail.pid,
         .frozen = b->frozen,
         .network = b->spec.network,
-        .unenforced = unenforced(b->keeper),
+        .unenforced = box_unenforced(b->keeper),
     };
     memcpy(out->template, b->spec.template, sizeof(out->template));
 }

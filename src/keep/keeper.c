@@ -19,6 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -274,7 +275,9 @@ static int open_run_dir(struct keeper *k, struct err *err)
 
 static int start_zygote(struct keeper *k, struct err *err)
 {
-    return zygote_start(&k->zygote, zygote_blob, zygote_blob_size, !k->o.rootless, err);
+    unsigned flags = k->o.rootless ? 0 : ZYGOTE_OWN_ROOT | (k->single ? ZYGOTE_OWN_NETWORK : 0);
+
+    return zygote_start(&k->zygote, zygote_blob, zygote_blob_size, flags, err);
 }
 
 /* One that has died is replaced, once. */
@@ -317,6 +320,8 @@ static void init(struct keeper *k, const struct keep_options *o)
     list_init(&k->waiting);
     for (enum keep_network n = 0; n < KEEP_NETWORKS; n++)
         list_init(&k->stock[n]);
+    k->single = k->home_free =
+        o->socket >= 0 && !o->rootless && !o->ahead && o->likely == KEEP_NET_NONE;
     k->wanted[o->likely] = o->socket < 0 ? (size_t)keep_limits.stock : o->ahead;
 }
 
@@ -449,6 +454,24 @@ static void finish(struct keeper *k)
     loop_close(&k->loop);
 }
 
+/* What a machine cannot hold sandboxes to is said once, before the first one. */
+static void tell(const struct keeper *k)
+{
+    AUTO(buf_free) struct buf names = { 0 };
+    uint32_t bits = box_unenforced(k);
+
+    for (enum limit_id i = 0; i < LIMIT_COUNT; i++)
+        if (bits & 1u << i)
+            buf_printf(&names, "%s%s", names.len ? "," : "", limit_rows[i].name);
+    log_info("keeping", KV("data", k->o.data_dir), KV("run", k->o.run_dir),
+             KV("volume", volume_describe(k->volume)));
+    if (bits)
+        log_warn("limits that are not enforced here (cove doctor says why)",
+                 KV("limits", buf_cstr(&names)));
+    if (k->o.rootless)
+        log_warn("without root sandboxes have no network, and only their guest can be reached");
+}
+
 int keep_run(const struct keep_options *o, struct err *err)
 {
     static struct keeper k;
@@ -461,8 +484,7 @@ int keep_run(const struct keep_options *o, struct err *err)
     r = start(&k, err);
     if (!r) {
         if (o->socket < 0)
-            log_info("keeping", KV("data", o->data_dir), KV("run", o->run_dir),
-                     KV("volume", volume_describe(k.volume)));
+            tell(&k);
         serve(&k);
     }
     finish(&k);

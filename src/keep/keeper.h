@@ -33,6 +33,7 @@ struct slot { /* a network namespace made ahead, with the number it was made for
     struct list all;
     struct ids_claim ids;
     struct net_slot net;
+    bool home; /* the zygote's own namespace: no descriptor of it before the sandbox exists */
 };
 
 struct generation { /* of template host; lives while a sandbox or the keeper uses it */
@@ -92,6 +93,8 @@ struct keeper {
     struct cgroups cgroups;
     struct ids ids;
     struct volume *volume;
+    bool single;    /* made for one sandbox, whose network namespace the zygote makes ... */
+    bool home_free; /* ... and nobody has taken yet */
     struct netmaker net;
     struct source net_ready;
     struct list stock[KEEP_NETWORKS], asked; /* of struct slot */
@@ -120,6 +123,8 @@ void box_measure(struct box *b,
                  struct keep_state *out); /* and tells of limits met since the last */
 void box_examine(struct box *b, struct keep_state *out); /* the same with what costs more */
 int box_watch(struct box *b, struct err *err);
+int box_network(struct box *b);                  /* its network namespace */
+uint32_t box_unenforced(const struct keeper *k); /* bits 1 << enum limit_id */
 struct box *box_new(struct keeper *k, const char *id);
 void box_free(struct box *b); /* gives everything back; also half-made ones */
 

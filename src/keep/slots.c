@@ -92,14 +92,29 @@ static void take_ready(struct source *source)
     }
 }
 
-int slots_start(struct keeper *k, struct err *err)
+static bool started(const struct keeper *k) { return k->net_ready.fd >= 0; }
+
+static int start_maker(struct keeper *k, struct err *err)
 {
-    if (k->o.rootless)
-        return 0; /* without privilege each sandbox makes its own */
     if (netmaker_start(&k->net, NULL, err))
         return -1;
     k->net_ready = (struct source){ k->net.fd, take_ready };
     return loop_add(&k->loop, &k->net_ready, EPOLLIN, err);
+}
+
+/* Without privilege each sandbox makes its own; for a single one the zygote has made it. */
+int slots_start(struct keeper *k, struct err *err)
+{
+    return k->o.rootless || k->single ? 0 : start_maker(k, err);
+}
+
+/* At once: nothing is left to make. */
+static int take_home(struct keeper *k, struct slot *s)
+{
+    k->home_free = false;
+    s->home = true;
+    list_push(&k->stock[KEEP_NET_NONE], &s->all);
+    return 0;
 }
 
 static int ask(struct keeper *k, enum keep_network network, struct err *err)
@@ -112,7 +127,10 @@ static int ask(struct keeper *k, enum keep_network network, struct err *err)
         free(s);
         return -1;
     }
-    if (netmaker_ask(&k->net, modes[network], s->ids.number, err)) {
+    if (network == KEEP_NET_NONE && k->home_free && list_empty(&k->waiting))
+        return take_home(k, s);
+    if ((!started(k) && start_maker(k, err)) ||
+        netmaker_ask(&k->net, modes[network], s->ids.number, err)) {
         ids_put(&k->ids, &s->ids);
         free(s);
         return -1;
@@ -198,9 +216,8 @@ void slots_finish(struct keeper *k)
 {
     struct slot *s;
 
-    if (k->o.rootless)
-        return;
-    loop_remove(&k->loop, &k->net_ready);
+    if (started(k))
+        loop_remove(&k->loop, &k->net_ready);
     for (enum keep_network n = 0; n < KEEP_NETWORKS; n++)
         list_each(s, &k->stock[n], all)
             slots_put(k, s);
@@ -209,11 +226,12 @@ void slots_finish(struct keeper *k)
         ids_put(&k->ids, &s->ids);
         free(s);
     }
-    close(TAKE(k->net.fd, -1)); /* it sees that, and ends */
+    if (started(k))
+        close(TAKE(k->net.fd, -1)); /* it sees that, and ends */
 }
 
 void slots_wait(struct keeper *k)
 {
-    if (!k->o.rootless)
+    if (started(k))
         netmaker_stop(&k->net);
 }

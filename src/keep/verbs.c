@@ -151,7 +151,7 @@ static int do_socket(struct verb_call *v, struct err *err)
             fds[n] =
                 err_set(err, ERR_UNSUPPORTED, "without root a sandbox's ports cannot be reached");
         else
-            fds[n] = net_socket(v->box->slot->net.ns, v->r->u.socket.v6 ? AF_INET6 : AF_INET,
+            fds[n] = net_socket(box_network(v->box), v->r->u.socket.v6 ? AF_INET6 : AF_INET,
                                 SOCK_STREAM, err);
         r = fds[n] < 0 ? -1 : 0;
     }

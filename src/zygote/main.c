@@ -24,6 +24,7 @@
 #include "guest/serve.h"
 #include "io/fdpass.h"
 #include "jail/birth.h"
+#include "jail/net_bare.h"
 #include "jail/weaken.h"
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
@@ -40,7 +41,7 @@ static pid_t birth(const struct request *r, int *pidfd)
 {
     struct clone_args a = {
         .flags = (weakened("ipcns") ? NAMESPACES & ~CLONE_NEWIPC : NAMESPACES) | CLONE_PIDFD |
-                 CLONE_PARENT | (r->netns < 0 ? CLONE_NEWNET : 0),
+                 CLONE_PARENT | (r->netns < 0 && !(r->birth.flags & BIRTH_HOME) ? CLONE_NEWNET : 0),
         .pidfd = (uint64_t)(uintptr_t)pidfd,
     };
 
@@ -180,9 +181,14 @@ static int make_own_root(void)
 int main(int argc, char **argv)
 {
     static struct request r;
+    unsigned flags;
+    struct err err;
 
     prctl(PR_SET_NAME, "cove-zygote");
-    if (argc > 1 && !strcmp(argv[1], "--own-root") && !weakened("pivot") && make_own_root())
+    flags = argc > 1 ? (unsigned)(argv[1][0] - '0') : 0;
+    if (flags & ZYGOTE_OWN_NETWORK && !weakened("netns") && net_bare(&err))
+        return 1;
+    if (flags & ZYGOTE_OWN_ROOT && !weakened("pivot") && make_own_root())
         return 1;
     while (receive(&r)) {
         struct birth_reply reply = { 0 };
