@@ -4,12 +4,15 @@
  * abbreviations that a later option makes ambiguous, and keeps its state in globals. */
 #include "cli/args.h"
 
+#include <stdlib.h>
+#include <strings.h>
+
 #include "base/mem.h"
 
 struct cursor {
     char **argv;
     int argc, at;
-    bool words_only; /* behind "--", or behind the first word of an ARGS_STOP command */
+    bool words_only; /* behind "--", or behind the word that ends them (ARGS_STOP) */
 };
 
 /* The distance of optimal string alignment: one letter more, less, other, or two swapped. */
@@ -155,6 +158,42 @@ static int take_letters(struct args *a, struct cursor *c, const char *letters, s
     return 0;
 }
 
+static const char *const yes[] = { "1", "true", "yes", "on", NULL };
+static const char *const no[] = { "0", "false", "no", "off", NULL };
+
+static bool is_one_of(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (!strcasecmp(text, *words))
+            return true;
+    return false;
+}
+
+static int take_variable(struct args *a, const struct args_option *o, const char *text,
+                         struct err *err)
+{
+    if (o->type != ARGS_SWITCH)
+        return args_value(o, text, a->values, err);
+    if (is_one_of(text, no))
+        return 0;
+    if (!is_one_of(text, yes))
+        return err_set(err, ERR_INVALID, "'%.60s' is neither true nor false", text);
+    return args_value(o, NULL, a->values, err);
+}
+
+int args_environment(struct args *a, struct err *err)
+{
+    for (const struct args_option *o = a->command->options; o && o->name; o++) {
+        const char *text = o->env ? getenv(o->env) : NULL;
+
+        if (!text || !*text || args_given(a, o->name))
+            continue;
+        if (take_variable(a, o, text, err))
+            return err_in(err, "%s", o->env);
+    }
+    return 0;
+}
+
 static void drop_values(struct args *a)
 {
     const struct command *c = a->command;
@@ -250,7 +289,7 @@ static int take(struct args *a, struct cursor *c, struct err *err)
         return 0;
     }
     a->words[a->n++] = argument;
-    if (a->command->flags & ARGS_STOP)
+    if (a->command->flags & ARGS_STOP || (a->command->flags & ARGS_SECOND && a->n == 2))
         c->words_only = true;
     return 0;
 }
@@ -292,6 +331,12 @@ int args_usage_status(const struct args *a)
 
 int args_fail(const struct args *a, int status, const struct err *err)
 {
-    fprintf(stderr, "%s: %s\n", a->path, err->msg);
+    char text[sizeof(err->msg)];
+
+    memcpy(text, err->msg, sizeof(text));
+    for (char *p = text; *p; p++) /* it may quote what a stranger wrote, and a terminal obeys */
+        if ((unsigned char)*p < ' ' || *p == 127)
+            *p = '?';
+    fprintf(stderr, "%s: %s\n", a->path, text);
     return status;
 }

@@ -40,6 +40,7 @@ enum {
     ARGS_OPTIONAL = 8, /* a word that may be left out */
     ARGS_MANY = 16,    /* the last word: any number of them */
     ARGS_STOP = 32,    /* a command whose first word ends its options: the rest is not ours */
+    ARGS_SECOND = 64,  /* the same for the second word */
 };
 
 struct args_list {
@@ -56,6 +57,7 @@ struct args_option {
     unsigned flags;
     int64_t min, max;           /* of a number, in the type's unit; max 0: no upper bound */
     const char *def;            /* as a user would write it */
+    const char *env;            /* a variable for who does not give it: see args_environment() */
     const char *const *choices; /* ends with NULL */
     size_t offset;
     /* Instead of the type's own reading: text to values, whose type is the command's struct. */
@@ -113,6 +115,8 @@ struct args {
 int args_parse(struct args *a, const struct command *root, int argc, char **argv, struct err *err);
 void args_free(struct args *a);
 bool args_given(const struct args *a, const char *name); /* the user gave it: no default */
+/* Options that were not given take the value of their variable, where that is set and not empty. */
+int args_environment(struct args *a, struct err *err);
 int args_usage_status(const struct args *a);
 int args_fail(const struct args *a, int status, const struct err *err); /* says it; is status */
 
@@ -126,7 +130,7 @@ const char *args_nearest(struct str text, const char *const *names, size_t step)
 /* Sets the member of values that o describes. The error does not name the option. */
 int args_value(const struct args_option *o, const char *text, void *values, struct err *err);
 bool args_is_number(enum args_type type);
-/* "16M to 4G, default 512M"; nothing where the row has no bounds and no default. */
+/* "16M to 4G, default 512M, or COVE_X"; nothing where the row has none of them. */
 void args_bounds(const struct args_option *o, char *out, size_t n);
 
 /* -1: not such a value, or beyond what int64_t holds. */

@@ -169,8 +169,9 @@ void args_bounds(const struct args_option *o, char *out, size_t n)
         else if (o->min)
             snprintf(range, sizeof(range), "at least %s", low);
     }
-    snprintf(out, n, "%s%s%s%s", range, range[0] && o->def ? ", " : "", o->def ? "default " : "",
-             o->def ? o->def : "");
+    snprintf(out, n, "%s%s%s%s%s%s%s", range, range[0] && o->def ? ", " : "",
+             o->def ? "default " : "", o->def ? o->def : "",
+             o->env && (range[0] || o->def) ? ", " : "", o->env ? "or " : "", o->env ? o->env : "");
 }
 
 static int set_number(const struct args_option *o, const char *text, int64_t *out, struct err *err)

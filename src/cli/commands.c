@@ -5,9 +5,29 @@
 
 /* In the order the help shows them. */
 static const struct command *const commands[] = {
-    &command_run,        &command_keep, &command_template,
-    &command_doctor,     &command_help, &command_version,
-    &command_completion, &command_man,  NULL,
+    &command_serve,
+    &command_run,
+    &command_create,
+    &command_ps,
+    &command_exec,
+    &command_shell,
+    &command_cp,
+    &command_logs,
+    &command_events,
+    &command_kill,
+    &command_forward,
+    &command_template,
+    &command_user,
+    &command_key,
+    &command_tls,
+    &command_config,
+    &command_doctor,
+    &command_keep,
+    &command_help,
+    &command_version,
+    &command_completion,
+    &command_man,
+    NULL,
 };
 
 struct cove_options {
@@ -20,10 +40,20 @@ static const struct args_option cove_options[] = {
     {}
 };
 
+struct version_options {
+    bool json;
+};
+
+static const struct args_option version_options[] = {
+    OPTION(struct version_options, json, "json", ARGS_SWITCH, .help = "print it as a JSON object"),
+    {}
+};
+
 static int run_version(struct args *a)
 {
-    (void)a;
-    puts("cove " COVE_VERSION);
+    const struct version_options *o = a->values;
+
+    puts(o->json ? "{\"name\":\"cove\",\"version\":\"" COVE_VERSION "\"}" : "cove " COVE_VERSION);
     return 0;
 }
 
@@ -31,8 +61,10 @@ static int run_cove(struct args *a)
 {
     const struct cove_options *o = a->values;
 
-    if (o->version)
-        return run_version(a);
+    if (o->version) {
+        puts("cove " COVE_VERSION);
+        return 0;
+    }
     help_print(a->command, a->path);
     return 0;
 }
@@ -40,6 +72,8 @@ static int run_cove(struct args *a)
 const struct command command_version = {
     .name = "version",
     .help = "print the version",
+    .options = version_options,
+    .size = sizeof(struct version_options),
     .run = run_version,
 };
 

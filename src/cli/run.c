@@ -3,10 +3,8 @@
  * Uses the keeper that runs on this machine, or starts one of its own. */
 #include "cli/run.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/dirs.h"
+#include "cli/terminal.h"
 #include "jail/cgroup.h"
 #include "jail/idmap.h"
 
@@ -191,20 +190,6 @@ static int find_keeper(struct run *r, const char *data_dir, const char *run_dir,
     return keep_private(&r->keep, &ko, err);
 }
 
-static int catch_signals(struct run *r, struct err *err)
-{
-    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH };
-    sigset_t set;
-
-    sigemptyset(&set);
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        sigaddset(&set, numbers[i]);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return r->signals < 0 ? err_sys(err, "signalfd") : 0;
-}
-
 static void end_sandbox(struct run *r)
 {
     struct keep_request q = { .verb = KEEP_KILL };
@@ -230,7 +215,7 @@ static int run_all(struct run *r, struct run_session *s, const char *data_dir, c
     for (size_t i = 0; i < r->o->forwards.n; i++)
         if (run_forward_open(r, r->o->forwards.items[i], err))
             return -1;
-    if (find_keeper(r, data_dir, run_dir, err) || catch_signals(r, err))
+    if (find_keeper(r, data_dir, run_dir, err) || session_catch_signals(&r->session, err))
         return -1;
     if (keep_call(&r->keep, &q, &reply, &r->first, &nfirst, run_event, r, err))
         return -1;
@@ -245,7 +230,7 @@ static int run_all(struct run *r, struct run_session *s, const char *data_dir, c
     if (r->ended && r->reason == ENDED_FAILED)
         return err_set(err, r->why.code, "%s", r->why.msg);
     /* why it ended by itself says more than what broke for that; our own request says nothing */
-    if (s->failed && !r->done && (!r->ended || r->reason == ENDED_BY_REQUEST))
+    if (s->failed && !r->session.done && (!r->ended || r->reason == ENDED_BY_REQUEST))
         return err_set(err, s->err.code, "%s", s->err.msg);
     return 0;
 }
@@ -255,9 +240,7 @@ static int run_run(struct args *a)
     struct run_options *o = a->values;
     AUTO(freep) char *data_dir = o->data_dir ? xstrdup(o->data_dir) : dirs_data();
     AUTO(freep) char *run_dir = o->run_dir ? xstrdup(o->run_dir) : dirs_run();
-    struct run r = {
-        .args = a, .o = o, .argv = a->words, .keep.fd = -1, .first = -1, .started_us = clock_us()
-    };
+    struct run r = { .args = a, .o = o, .keep.fd = -1, .first = -1, .started_us = clock_us() };
     struct run_session s = { .run = &r };
     struct err err = { 0 };
     uint32_t ignored;
@@ -266,9 +249,15 @@ static int run_run(struct args *a)
     r.id[0] = 'r';
     id_random(r.id + 1, 19);
     r.rootless = geteuid() != 0;
-    r.terminal = !o->json && run_terminal_wanted();
     if (r.rootless && !o->user && idmap_ranges(&ignored, &ignored))
-        o->user = "root";  /* the only id there is inside */
+        o->user = "root"; /* the only id there is inside */
+    r.session = (struct session){ .envd = &r.envd,
+                                  .argv = a->words,
+                                  .env = &o->env,
+                                  .user = o->user,
+                                  .workdir = o->workdir,
+                                  .terminal = !o->json && terminal_wanted(),
+                                  .capture = o->json };
     log_level = LOG_ERROR; /* the keeper's remarks are not for whoever runs a command */
     failed = run_all(&r, &s, data_dir, run_dir, &err);
     keep_close(&r.keep);
@@ -277,8 +266,7 @@ static int run_run(struct args *a)
     r.gone_us = clock_us();
     status = run_status(&r, failed ? &err : NULL);
     run_report(&r, failed ? &err : NULL, status);
-    buf_free(&r.out);
-    buf_free(&r.err);
+    session_finish(&r.session);
     return status;
 }
 
@@ -293,7 +281,7 @@ const struct command command_run = {
     .size = sizeof(struct run_options),
     .words = run_words,
     .exits = run_exits,
-    .usage_status = RUN_FAILED,
+    .usage_status = SESSION_FAILED,
     .flags = ARGS_STOP,
     .run = run_run,
 };

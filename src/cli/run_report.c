@@ -1,6 +1,5 @@
 /* run_report.c - how a run ended: its exit status, a line for people when something of ours or a
  * limit had a part in it, or all of it as JSON. */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,27 +7,22 @@
 #include "base/json.h"
 #include "cli/run.h"
 
-/* The command's own; 128 + n for a signal; 124 when time was up; 125 for a failure of ours. A
- * command that is not there or cannot be executed has the status that a shell gives it. */
+/* 124 when time was up, beside what the session itself says. */
 int run_status(const struct run *r, const struct err *err)
 {
-    if (r->done)
-        return r->exited ? (int)r->code & 0xff : 128 + (int)r->code;
-    if (r->closed)
-        return 128 + SIGPIPE;
-    if (r->ended && r->reason == ENDED_LIFETIME)
-        return RUN_TIMED_OUT;
-    if (r->ended && r->reason == ENDED_MEMORY)
+    if (r->session.done || r->session.closed || !r->ended)
+        return session_status(&r->session, err);
+    if (r->reason == ENDED_LIFETIME)
+        return SESSION_TIMED_OUT;
+    if (r->reason == ENDED_MEMORY)
         return 128 + SIGKILL;
-    if (err && !strncmp(err->msg, "cannot execute ", strlen("cannot execute ")))
-        return strstr(err->msg, strerrordesc_np(ENOENT)) ? RUN_NOT_FOUND : RUN_NOT_EXECUTABLE;
-    return RUN_FAILED;
+    return session_status(&r->session, err);
 }
 
 /* The sandbox before its command, and not because we asked for it. */
 static bool ended_early(const struct run *r)
 {
-    return r->ended && !r->done && r->reason != ENDED_BY_REQUEST;
+    return r->ended && !r->session.done && r->reason != ENDED_BY_REQUEST;
 }
 
 static void say_limits(const struct run *r)
@@ -111,18 +105,9 @@ static void print_json(const struct run *r, const struct err *err, int status)
 
     json_open(&b, '{');
     json_kv_str(&b, "id", r->id);
-    json_kv_int(&b, "exit_code", status);
-    if (r->done && !r->exited)
-        json_kv_str(&b, "signal", sigabbrev_np(status - 128));
-    if (err)
-        json_kv_str(&b, "error", err->msg);
+    session_put_json(&r->session, err, status, &b);
     if (ended_early(r))
         json_kv_str(&b, "reason", keep_reason_names[r->reason]);
-    json_key(&b, "stdout");
-    json_put_str(&b, buf_str(&r->out));
-    json_key(&b, "stderr");
-    json_put_str(&b, buf_str(&r->err));
-    json_kv_bool(&b, "truncated", r->truncated);
     put_met(r, &b);
     put_numbers(r, &b);
     json_close(&b, '}');

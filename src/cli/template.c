@@ -214,12 +214,19 @@ static int run_remove(struct args *a)
     const struct template_options *o = a->values;
     struct err err = { 0 };
     AUTO(freep) char *dir = data_dir(o, &err);
+    AUTO(buf_free) struct buf b = { 0 };
 
     if (!dir)
         return args_fail(a, args_usage_status(a), &err);
-    for (size_t i = 0; i < a->n; i++)
+    json_open(&b, '[');
+    for (size_t i = 0; i < a->n; i++) {
         if (template_remove(dir, a->words[i], &err) < 0)
             return fail(a, &err);
+        json_put_str(&b, str_of(a->words[i]));
+    }
+    json_close(&b, ']');
+    if (o->json)
+        print_json(&b);
     return 0;
 }
 
@@ -259,7 +266,12 @@ static const struct args_option list_options[] = {
     {}
 };
 
-static const struct args_option remove_options[] = { DATA_DIR, {} };
+static const struct args_option remove_options[] = {
+    OPTION(struct template_options, json, "json", ARGS_SWITCH,
+           .help = "print the names of those that were removed"),
+    DATA_DIR,
+    {}
+};
 
 static const struct args_word add_words[] = {
     { .name = "NAME", .help = "a-z 0-9 . _ -, up to 64 of them" },

@@ -108,6 +108,7 @@ static void put_link(struct entry_context *x, int fd, const char *path, struct s
         fstat(to, target); /* a broken link stays what it is: a link */
     json_kv_str(json, "symlinkTarget", resolved ? resolved : text);
     json_kv_bool(json, "isSymlink", true);
+    json_kv_str(json, "link", text); /* beyond E2B's fields: as it was written, for a copy */
 }
 
 static void put_stat(struct entry_context *x, int fd, const char *name, const char *path,

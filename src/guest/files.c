@@ -175,6 +175,7 @@ struct receiving {
     struct strs done;     /* paths written, for the answer */
     size_t done_cap;
     bool more; /* the worker stopped because the socket is empty */
+    int mode;  /* of the query, octal; -1: none */
 };
 
 static int target(struct receiving *r, const char *path, struct err *err)
@@ -198,8 +199,10 @@ static int target(struct receiving *r, const char *path, struct err *err)
 
 static int finish_file(struct receiving *r, struct err *err)
 {
-    int result = upload_commit(&r->upload, err);
+    int result;
 
+    r->upload.mode = r->mode;
+    result = upload_commit(&r->upload, err);
     upload_finish(&r->upload);
     r->open = false;
     return result;
@@ -327,6 +330,26 @@ static int read_metadata(struct call *c, struct map *out, struct err *err)
     return 0;
 }
 
+/* ?mode=640, beyond E2B's own parameters */
+static int query_mode(struct call *c, int *out, struct err *err)
+{
+    struct str text = call_query(c, "mode", err);
+    int mode = 0;
+
+    *out = -1;
+    if (!text.p)
+        return err->code ? -1 : 0;
+    for (size_t i = 0; i < text.n; i++) {
+        if (text.p[i] < '0' || text.p[i] > '7' || text.n > 4)
+            mode = 010000;
+        mode = mode * 8 + (text.p[i] & 7);
+    }
+    if (!text.n || mode > 01777)
+        return err_set(err, ERR_INVALID, "query parameter 'mode' must be octal, up to 1777");
+    *out = mode;
+    return 0;
+}
+
 static void put_written(struct buf *json, const char *path, const struct map *metadata)
 {
     const char *name = strrchr(path, '/');
@@ -392,7 +415,8 @@ static int post_files(struct call *c, void *body, struct err *err)
     r->workdir = call_guest(c)->default_workdir;
     if (r->workdir)
         r->workdir = arena_strdup(&c->arena, str_of(r->workdir));
-    if (err->code || query_user(c, &r->user, err) || read_metadata(c, &r->metadata, err))
+    if (err->code || query_user(c, &r->user, err) || read_metadata(c, &r->metadata, err) ||
+        query_mode(c, &r->mode, err))
         return -1;
     r->buf = xmalloc(COPY);
     result = begin_body(r, mp, err);

@@ -1,11 +1,13 @@
 /* filesystem.c - filesystem.Filesystem of envd, all but the watches: Stat, MakeDir, Move, ListDir,
- * Remove. Each handler expands names on the loop and does the rest on a worker. */
+ * Remove; and beyond E2B's own SetMode and MakeLink, without which a copy of a directory would need
+ * programs inside. Each handler expands names on the loop and does the rest on a worker. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/id.h"
 #include "base/mem.h"
 #include "guest/auth.h"
 #include "guest/entry.h"
@@ -15,8 +17,8 @@
 enum { PATH_BYTES = 4096, LIST_BYTES = 64 << 20 };
 
 struct path_request {
-    char *path, *source, *destination;
-    int64_t depth;
+    char *path, *source, *destination, *target;
+    int64_t depth, mode;
 };
 
 #define PATH_FIELD(mem)                                                                            \
@@ -31,14 +33,28 @@ static const struct field list_fields[] = {
     {},
 };
 
+static const struct field mode_fields[] = {
+    PATH_FIELD(path),
+    FIELD(struct path_request, mode, F_INT, .flags = F_REQUIRED, .max = 01777,
+          .help = "permission bits"),
+    {},
+};
+
+static const struct field link_fields[] = {
+    PATH_FIELD(path),
+    FIELD(struct path_request, target, F_STR, .flags = F_REQUIRED, .max = PATH_BYTES - 1,
+          .help = "what the link says; need not exist"),
+    {},
+};
+
 static const struct field move_fields[] = { PATH_FIELD(source), PATH_FIELD(destination), {} };
 
 struct job { /* what a worker gets: everything it touches is its own meanwhile */
     struct arena *arena;
     struct user user;
     int root;
-    const char *path, *to;
-    int64_t depth;
+    const char *path, *to, *target;
+    int64_t depth, mode;
     struct buf json;
 };
 
@@ -60,6 +76,8 @@ static int run(struct call *c, const struct path_request *req, guest_work_fn *fn
     j->arena = &c->arena;
     j->root = call_guest(c)->root;
     j->depth = req->depth;
+    j->mode = req->mode;
+    j->target = req->target;
     if (auth_user(c, &j->user, err) ||
         expand(c, j, req->source ? req->source : req->path, &j->path, err) ||
         expand(c, j, req->destination, &j->to, err))
@@ -150,6 +168,51 @@ static int work_remove(void *arg, struct err *err)
         return -1;
     }
     return 0;
+}
+
+/* Never through a link: what is meant is the thing of that name. */
+static int work_set_mode(void *arg, struct err *err)
+{
+    struct job *j = arg;
+    AUTO(closep) int fd = path_open(j->root, j->path, O_PATH | O_NOFOLLOW, 0);
+    char self[40];
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st))
+        return err_sys(err, "file '%.150s'", j->path);
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return err_set(err, ERR_INVALID, "path '%.150s' is neither a file nor a directory",
+                       j->path);
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", fd); /* fchmod() refuses O_PATH */
+    if (chmod(self, (mode_t)j->mode))
+        return err_sys(err, "mode of '%.150s'", j->path);
+    return put_entry(j, j->path, err);
+}
+
+/* Replaces a file or link of that name, in one step, but no directory. */
+static int work_make_link(void *arg, struct err *err)
+{
+    struct job *j = arg;
+    AUTO(closep) int dir = -1;
+    char temporary[40] = ".cove-link-";
+    char *name;
+
+    if (!j->target[0])
+        return err_set(err, ERR_INVALID, "field 'target' must not be empty");
+    dir = path_open_parent(j->arena, j->root, j->path, &j->user, &name, err);
+    if (dir < 0)
+        return -1;
+    id_random(temporary + strlen(temporary), 16);
+    if (symlinkat(j->target, dir, temporary))
+        return err_sys(err, "link '%.150s'", j->path);
+    if ((j->user.switchable &&
+         fchownat(dir, temporary, j->user.uid, j->user.gid, AT_SYMLINK_NOFOLLOW)) ||
+        renameat(dir, temporary, dir, name)) {
+        err_sys(err, "link '%.150s'", j->path);
+        unlinkat(dir, temporary, 0);
+        return -1;
+    }
+    return put_entry(j, j->path, err);
 }
 
 /* ---- ListDir ---- */
@@ -302,6 +365,16 @@ static int rpc_list(struct call *c, void *b, struct err *e) { return run(c, b, w
 
 static int rpc_remove(struct call *c, void *b, struct err *e) { return run(c, b, work_remove, e); }
 
+static int rpc_set_mode(struct call *c, void *b, struct err *e)
+{
+    return run(c, b, work_set_mode, e);
+}
+
+static int rpc_make_link(struct call *c, void *b, struct err *e)
+{
+    return run(c, b, work_make_link, e);
+}
+
 #define RPC(name, fields, fn, help)                                                                \
     {                                                                                              \
         "POST", "/filesystem.Filesystem/" name, ROUTE_UNARY, 0, fields,                            \
@@ -314,5 +387,7 @@ const struct route filesystem_routes[] = {
     RPC("Move", move_fields, rpc_move, "Rename a file or directory"),
     RPC("ListDir", list_fields, rpc_list, "List a directory"),
     RPC("Remove", path_fields, rpc_remove, "Remove a file, or a directory with all it holds"),
+    RPC("SetMode", mode_fields, rpc_set_mode, "Change the permissions of a file or directory"),
+    RPC("MakeLink", link_fields, rpc_make_link, "Make a symbolic link"),
     {},
 };

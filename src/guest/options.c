@@ -147,7 +147,7 @@ static void print_openapi(const struct route *const *tables)
 {
     AUTO(buf_free) struct buf b = { 0 };
 
-    openapi_write(&b, "cove-guest", COVE_VERSION, tables);
+    openapi_write(&b, &(struct openapi){ "cove-guest", COVE_VERSION, NULL, NULL }, tables);
     buf_putc(&b, '\n');
     fputs(buf_cstr(&b), stdout);
 }

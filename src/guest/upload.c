@@ -64,7 +64,8 @@ int upload_begin(struct upload *u, struct arena *a, int root, const char *path,
                           .user = user,
                           .metadata = metadata,
                           .dir = -1,
-                          .fd = -1 };
+                          .fd = -1,
+                          .mode = -1 };
     if (check_target(u, err))
         return -1;
     u->dir = path_open_parent(a, root, path, user, &u->name, err);
@@ -138,6 +139,8 @@ static int write_in_place(struct upload *u, struct err *err)
     if (u->user->switchable && (st.st_uid != u->user->uid || st.st_gid != u->user->gid) &&
         fchown(to, u->user->uid, u->user->gid))
         return err_sys(err, "give '%.150s' to %s", u->path, u->user->name);
+    if (u->mode >= 0 && fchmod(to, (mode_t)u->mode))
+        return err_sys(err, "mode of '%.150s'", u->path);
     return set_metadata(u, to, err);
 }
 
@@ -168,6 +171,8 @@ int upload_commit(struct upload *u, struct err *err)
 {
     if (u->metadata && u->metadata->n && set_metadata(u, u->fd, err))
         return -1;
+    if (u->mode >= 0 && fchmod(u->fd, (mode_t)u->mode)) /* before it has a name: never wider */
+        return err_sys(err, "mode of '%.150s'", u->path);
     if (!link_unnamed(u)) {
         announce_write(u);
         return 0;

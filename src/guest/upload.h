@@ -22,8 +22,10 @@ struct upload {
     int dir, fd;                /* the parent, and the unnamed file */
     char temporary[40];         /* its name, where the file system has no unnamed files */
     int64_t size;
+    int mode; /* permission bits it gets; -1: as the umask says, or what it had */
 };
 
+/* mode is -1 after it: set it before upload_commit(). */
 int upload_begin(struct upload *u, struct arena *a, int root, const char *path,
                  const struct user *user, const struct map *metadata, struct err *err);
 int upload_write(struct upload *u, struct str data, struct err *err);

@@ -1,5 +1,8 @@
 """Fixtures of the end-to-end tests: one guest for the whole session, special ones on demand, and
-the unmodified SDK pointed at them."""
+the unmodified SDK pointed at them.
+
+With COVE_VIA=serve the guest is that of a sandbox of `cove serve`: the suites that are named in SERVED_SUITES
+then run through it, but for the tests that look at or configure the guest itself."""
 
 import contextlib
 import os
@@ -9,13 +12,18 @@ import tempfile
 import pytest
 from e2b import AsyncSandbox, Sandbox
 
-from helpers import proc
+from helpers import proc, there
 from helpers.cove import Cove
 from helpers.guest import SANITIZED, Guest
 from helpers.keeper import Keeper, Names
 from helpers.sdk import PREVIOUS
+from helpers.serve import Serve
+from helpers.served import Served
+from helpers.there import SERVED
 
 GROWTH_KIB = 16 << 10                   # what the session may leave in the guest's memory
+SERVED_SUITES = ("commands", "files", "files_http", "javascript", "pty", "reconnect", "secure", "watch")
+BARE = {"start_guest", "global_env"}    # fixtures of guests that no server gives
 
 proc.become_subreaper()
 
@@ -29,13 +37,23 @@ def workspace():
     shutil.rmtree(path)
 
 
+@pytest.fixture(scope="session")
+def workdir(request, workspace):
+    """Where commands begin, on the machine that the guest runs on."""
+    if not SERVED:
+        return workspace
+    request.getfixturevalue("guest")
+    return there.os.path.expanduser("~")
+
+
 @pytest.fixture
-def folder(workspace, request):
-    """An empty directory of the test's own, as text."""
-    path = tempfile.mkdtemp(dir=workspace, prefix=request.node.name[:40].replace("/", "_") + "-")
-    os.chmod(path, 0o755)
+def folder(workdir, request):
+    """An empty directory of the test's own on the machine that the guest runs on, as text."""
+    prefix = request.node.name[:40].replace("/", "_") + "-"
+    path = there.tempfile.mkdtemp(dir=workdir, prefix=prefix)
+    there.os.chmod(path, 0o755)
     yield path
-    shutil.rmtree(path, ignore_errors=True)
+    there.shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -54,27 +72,41 @@ def warm_up(guest):
     assert guest.wire.get("/metrics").status == 200
 
 
+def bare_guest(patch, workspace, quiet_home):
+    """The SDK in debug mode needs no control plane."""
+    started = Guest(os.path.join(workspace, "session"), "--set", "process.keep-ms=1000",
+                    "--workdir", workspace)
+    patch.setenv("E2B_DEBUG", "true")
+    patch.setenv("E2B_SANDBOX_URL", started.url)
+    patch.setenv("E2B_API_KEY", "any")
+    started.init(envVars={"HOME": quiet_home})
+    return started
+
+
+def served_guest(patch, server):
+    for name, value in server.variables().items():
+        patch.setenv(name, value)
+    return Served(server)
+
+
 @pytest.fixture(scope="session")
-def guest(workspace, quiet_home):
-    """The guest most tests share. Afterwards its descriptors are those it began with, its memory is
+def guest(request):
+    """The guest most tests share. Afterwards its descriptors are no more than it began with, its memory is
     about what it was, and it ends as every guest must."""
+    needed = ("server",) if SERVED else ("workspace", "quiet_home")
     with pytest.MonkeyPatch.context() as patch:
         # The SDK keeps what it learns about the environment: clean for every test alike.
         for name in [name for name in os.environ if name.startswith("E2B_")]:
             patch.delenv(name)
-        started = Guest(os.path.join(workspace, "session"), "--set", "process.keep-ms=1000",
-                        "--workdir", workspace)
-        patch.setenv("E2B_DEBUG", "true")
-        patch.setenv("E2B_SANDBOX_URL", started.url)
-        patch.setenv("E2B_API_KEY", "any")
-        started.init(envVars={"HOME": quiet_home})
+        begin = served_guest if SERVED else bare_guest
+        started = begin(patch, *map(request.getfixturevalue, needed))
         warm_up(started)
         idle = started.settle(wanted=0, timeout=3)
-        memory = started.rss_kib()
+        running, memory = started.wire.running().keys(), started.rss_kib()
         yield started
         now = started.settle(wanted=len(idle), timeout=10)
-        assert len(now) == len(idle), f"descriptors: {idle} have become {now}"
-        assert started.wire.running() == {}
+        assert len(now) <= len(idle), f"descriptors: {set(idle.items()) ^ set(now.items())}"
+        assert started.wire.running().keys() == running
         if not SANITIZED:               # their allocators keep what is freed
             grown = started.rss_kib() - memory
             assert grown < GROWTH_KIB, f"the guest has grown by {grown} KiB"
@@ -118,12 +150,12 @@ def wire(guest):
 @pytest.fixture
 def sandbox(guest):
     """The SDK as its user's environment points it at the guest."""
-    return Sandbox.create()
+    return Sandbox.connect(guest.id) if SERVED else Sandbox.create()
 
 
 @pytest.fixture
 async def async_sandbox(guest):
-    return await AsyncSandbox.create()
+    return await (AsyncSandbox.connect(guest.id) if SERVED else AsyncSandbox.create())
 
 
 @pytest.fixture
@@ -153,6 +185,16 @@ def cove(workspace):
     made.close()
 
 
+@pytest.fixture(scope="session")
+def server(workspace):
+    """`cove serve` for the tests that can share one; its sandboxes end with it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to limit, map and mount")
+    started = Serve(os.path.join(workspace, "serve"), "--ephemeral")
+    yield started
+    started.close()
+
+
 @pytest.fixture(autouse=True)
 def new_names():
     Names.renew()
@@ -176,12 +218,26 @@ def start_keeper(cove, folder):
 def pytest_configure(config):
     config.addinivalue_line(
         "markers", "current_sdk(feature): only the current line of the SDK has it")
+    config.addinivalue_line(
+        "markers", "bare(reason): makes no sense through `cove serve`, for this reason")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_ignore_collect(collection_path):
+    name = collection_path.stem.removeprefix("test_")
+    return True if SERVED and collection_path.is_file() and name not in SERVED_SUITES else None
+
+
+def is_bare(item):
+    return item.get_closest_marker("bare") or BARE & set(item.fixturenames)
+
+
+def pytest_collection_modifyitems(config, items):
     """A feature that the previous line of the SDK lacks is marked `current_sdk`."""
     for item in items:
         mark = item.get_closest_marker("current_sdk")
         if mark and PREVIOUS:
             item.add_marker(pytest.mark.skip(
                 reason=f"the previous line of the SDK has no {mark.args[0]}"))
+    if SERVED:
+        config.hook.pytest_deselected(items=[item for item in items if is_bare(item)])
+        items[:] = [item for item in items if not is_bare(item)]

@@ -2,10 +2,7 @@
 
 import asyncio
 import base64
-import grp
 import hashlib
-import os
-import pwd
 import signal
 import subprocess
 import threading
@@ -15,8 +12,8 @@ import pytest
 from e2b import (AuthenticationException, CommandExitException, InvalidArgumentException,
                  NotFoundException, SandboxException, TimeoutException)
 
-from helpers import proc
 from helpers.guest import SLOWER
+from helpers.there import get, grp, os, proc, put, pwd
 from helpers.wire import RpcError
 
 core = pytest.mark.core
@@ -120,9 +117,7 @@ def test_a_program_that_is_missing_is_refused(wire):
 
 def test_a_program_is_found_along_the_path_that_the_command_gets(wire, folder):
     program = os.path.join(folder, "cove-e2e-hello")
-    with open(program, "w", encoding="utf-8") as file:
-        file.write("#!/bin/sh\necho found\n")
-    os.chmod(program, 0o755)
+    put(program, "#!/bin/sh\necho found\n", 0o755)
     assert wire.start("cove-e2e-hello", envs={"PATH": folder}).collect().stdout == b"found\n"
     with pytest.raises(RpcError):
         wire.start("cove-e2e-hello")
@@ -318,7 +313,7 @@ def test_a_child_left_behind_can_go_on_writing_without_harm(sandbox, folder):
     """Nobody reads it any more, but it neither blocks nor dies of a closed pipe."""
     done = os.path.join(folder, "done")
     sandbox.commands.run(f"(sleep 0.5; seq 500000; echo $? >{done}) & echo begun")
-    proc.wait_until(lambda: os.path.exists(done) and open(done, encoding="utf-8").read() == "0\n",
+    proc.wait_until(lambda: os.path.exists(done) and get(done) == b"0\n",
                     "the child to write 3 MB to nobody", timeout=10 * SLOWER)
 
 
@@ -373,9 +368,9 @@ def test_the_environment_is_the_users_and_not_the_guests(start_guest):
 
 
 @core
-def test_the_working_directory_can_be_chosen(sandbox, folder, workspace):
+def test_the_working_directory_can_be_chosen(sandbox, folder, workdir):
     assert sandbox.commands.run("pwd", cwd=folder).stdout == folder + "\n"
-    assert sandbox.commands.run("pwd").stdout == workspace + "\n"
+    assert sandbox.commands.run("pwd").stdout == workdir + "\n"
 
 
 def test_without_a_default_the_working_directory_is_the_home(start_guest):
@@ -410,7 +405,7 @@ def test_an_unknown_user_is_refused(sandbox):
 
 
 @core
-def test_a_command_runs_as_the_user_it_names(sandbox, start_guest, as_root):
+def test_a_command_runs_as_the_user_it_names(sandbox, as_root):
     other = pwd.getpwnam("daemon")
     result = sandbox.commands.run("id -un; id -g; id -G; echo $USER $LOGNAME", user="daemon",
                                   cwd="/")
@@ -419,15 +414,17 @@ def test_a_command_runs_as_the_user_it_names(sandbox, start_guest, as_root):
     assert lines[:2] == ["daemon", str(other.pw_gid)]
     assert set(map(int, lines[2].split())) == groups
     assert lines[3] == "daemon daemon"
+
+
+def test_a_command_of_another_user_has_its_home(start_guest, as_root):
     basic = {"Authorization": "Basic " + base64.b64encode(b"daemon:").decode()}
     out = start_guest().wire.start("/bin/sh", "-c", "echo $HOME", cwd="/", headers=basic).collect()
-    assert out.stdout.decode() == other.pw_dir + "\n"
+    assert out.stdout.decode() == pwd.getpwnam("daemon").pw_dir + "\n"
 
 
 def test_another_users_command_cannot_read_what_is_roots(sandbox, as_root, folder):
     secret = os.path.join(folder, "secret")
-    with open(os.open(secret, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
-        file.write("s")
+    put(secret, "s", 0o600)
     with pytest.raises(CommandExitException, match="Permission denied"):
         sandbox.commands.run(f"cat {secret}", user="nobody", cwd="/")
 

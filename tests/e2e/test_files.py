@@ -4,9 +4,6 @@ import datetime
 import gzip
 import hashlib
 import io
-import os
-import pwd
-import shutil
 import stat
 import time
 
@@ -14,8 +11,8 @@ import pytest
 from e2b import (AuthenticationException, FileNotFoundException, FileType, InvalidArgumentException,
                  NotEnoughSpaceException, SandboxException)
 
-from helpers import proc
 from helpers.sdk import PREVIOUS, as_async_stream, as_stream
+from helpers.there import get, os, proc, put, pwd, shutil
 
 core = pytest.mark.core
 MIB = 1 << 20
@@ -27,16 +24,6 @@ STRANGE = ["with space", " leading and trailing ", "žluťoučký 🐎", "new\nl
 
 def owner():
     return pwd.getpwuid(os.geteuid()).pw_name
-
-
-def put(path, data=b"", mode=0o644):
-    with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode), "wb") as file:
-        file.write(data)
-
-
-def get(path):
-    with open(path, "rb") as file:
-        return file.read()
 
 
 # --- content ---------------------------------------------------------------------------------

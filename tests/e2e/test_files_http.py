@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import http.client
 import json
-import os
 import shutil
 import time
 import urllib.parse
@@ -14,9 +13,9 @@ import zlib
 
 import pytest
 
-from helpers import proc
 from helpers.guest import SANITIZED
 from helpers.sdk import as_stream
+from helpers.there import get, open, os, proc, put  # pylint: disable=redefined-builtin
 from helpers.wire import files_path
 
 core = pytest.mark.core
@@ -28,8 +27,7 @@ GIB = 1 << 30
 def file(folder):
     """A file of 100,000 bytes, each part of which can be told from the others."""
     path, data = f"{folder}/data.bin", b"".join(b"%09d\n" % i for i in range(10_000))
-    with open(path, "wb") as out:
-        out.write(data)
+    put(path, data)
     return path, data
 
 
@@ -39,8 +37,7 @@ def file(folder):
 def test_a_download_is_described_by_its_headers(wire, folder):
     for name, kind in (("a.txt", "text/plain; charset=utf-8"), ("a.json", "application/json"),
                        ("a.png", "image/png"), ("a", "application/octet-stream")):
-        with open(f"{folder}/{name}", "w", encoding="utf-8") as out:
-            out.write("hello")
+        put(f"{folder}/{name}", "hello")
         reply = wire.get(files_path(f"{folder}/{name}"))
         assert (reply.status, reply.body) == (200, b"hello")
         assert reply.headers["Content-Type"] == kind
@@ -52,7 +49,7 @@ def test_a_download_is_described_by_its_headers(wire, folder):
 
 @core
 def test_an_empty_file_is_sent_with_its_length(wire, folder):
-    open(f"{folder}/empty", "wb").close()
+    put(f"{folder}/empty")
     reply = wire.get(files_path(f"{folder}/empty"))
     assert (reply.status, reply.body, reply.headers["Content-Length"]) == (200, b"", "0")
 
@@ -180,8 +177,8 @@ def test_a_form_writes_each_file_where_its_name_says(wire, folder):
     assert reply.status == 200
     assert reply.json == [{"path": f"{folder}/a/1", "name": "1", "type": "file"},
                           {"path": f"{folder}/b/2", "name": "2", "type": "file"}]
-    assert open(f"{folder}/a/1", "rb").read() == b"one"
-    assert open(f"{folder}/b/2", "rb").read() == b"\r\n--cove\r\n"
+    assert get(f"{folder}/a/1") == b"one"
+    assert get(f"{folder}/b/2") == b"\r\n--cove\r\n"
 
 
 @core
@@ -212,7 +209,7 @@ def test_an_upload_in_chunks_of_any_size_arrives(wire, folder):
                        {"Content-Type": "application/octet-stream"}, encode_chunked=True)
     assert connection.getresponse().status == 200
     connection.close()
-    assert open(f"{folder}/chunked", "rb").read() == data
+    assert get(f"{folder}/chunked") == data
 
 
 @core
@@ -231,7 +228,7 @@ def test_a_body_that_comes_a_moment_after_its_head_is_noticed(wire, folder):
         reply = connection.getresponse()
         assert (reply.status, len(reply.read()) > 0) == (200, True)
     connection.close()
-    assert open(f"{folder}/late", "rb").read() == b"abcdef"
+    assert get(f"{folder}/late") == b"abcdef"
 
 
 @core
@@ -239,7 +236,7 @@ def test_a_gzip_upload_is_unpacked(wire, folder):
     data = os.urandom(1000) * 500
     assert wire.upload(f"{folder}/x", gzip.compress(data),
                        {"Content-Encoding": "gzip"}).status == 200
-    assert open(f"{folder}/x", "rb").read() == data
+    assert get(f"{folder}/x") == data
 
 
 def test_a_gzip_upload_that_is_damaged_or_short_writes_nothing(wire, folder):
@@ -271,8 +268,7 @@ def test_metadata_has_limits(wire, folder):
 
 def test_compose_joins_files_and_removes_them(wire, folder):
     for i in range(5):
-        with open(f"{folder}/part{i}", "w", encoding="utf-8") as out:
-            out.write(f"{i}" * 1000)
+        put(f"{folder}/part{i}", f"{i}" * 1000)
     body = {"source_paths": [f"{folder}/part{i}" for i in range(5)],
             "destination": f"{folder}/whole"}
     reply = wire.request("POST", "/files/compose", json.dumps(body),
@@ -280,13 +276,11 @@ def test_compose_joins_files_and_removes_them(wire, folder):
     assert reply.status == 200
     assert reply.json == {"path": f"{folder}/whole", "name": "whole", "type": "file"}
     assert os.listdir(folder) == ["whole"]
-    assert open(f"{folder}/whole", encoding="utf-8").read() == "".join(
-        f"{i}" * 1000 for i in range(5))
+    assert get(f"{folder}/whole").decode() == "".join(f"{i}" * 1000 for i in range(5))
 
 
 def test_compose_with_a_missing_source_changes_nothing(wire, folder):
-    with open(f"{folder}/part", "wb") as out:
-        out.write(b"1")
+    put(f"{folder}/part", b"1")
     body = {"source_paths": [f"{folder}/part", f"{folder}/nothing"],
             "destination": f"{folder}/whole"}
     reply = wire.request("POST", "/files/compose", json.dumps(body),
@@ -313,8 +307,8 @@ def pattern(size):
 
 
 @pytest.fixture
-def roomy(folder):
-    if shutil.disk_usage(folder).free < 4 * GIB:
+def roomy(folder, workspace):
+    if shutil.disk_usage(workspace).free < 4 * GIB:     # the volume of sandboxes grows on it
         pytest.skip("needs 4 GiB of free disk")
     return folder
 
@@ -347,8 +341,7 @@ def test_1_gib_goes_up_and_down_as_a_stream_in_flat_memory(sandbox, guest, roomy
 @pytest.mark.timeout(300)
 def test_overwriting_256_mib_needs_no_memory_either(wire, guest, roomy):
     path = f"{roomy}/big"
-    with open(path, "wb") as out:
-        out.write(b"old")
+    put(path, b"old")
     inode, before = os.stat(path).st_ino, guest.rss_kib()
     guest.forget_peak()
     connection = wire.connect()

@@ -13,6 +13,8 @@ import subprocess
 import pytest
 
 from helpers.guest import SLOWER, Guest
+from helpers.served import Served
+from helpers.there import SERVED
 
 FOLDER = pathlib.Path(__file__).parent / "js"
 FILES = sorted(FOLDER.glob("*.test.js"))
@@ -31,20 +33,30 @@ def declared():
             yield pytest.param(file, name, marks=marks, id=f"{file.name}-{name.replace(' ', '_')}")
 
 
+def pointed_at(guest, directory):
+    """The variables by which js/helper.js finds a guest, and the descriptors they name."""
+    if not SERVED:
+        return {"E2B_DEBUG": "true", "E2B_SANDBOX_URL": guest.url, "COVE_TOKEN": TOKEN,
+                "COVE_DIR": str(directory)}, ()
+    fds = tuple(pipe.fileno() for pipe in (guest.agent.process.stdin, guest.agent.process.stdout))
+    return guest.server.variables() | {
+        "COVE_SANDBOX": guest.id, "COVE_TOKEN": guest.token, "COVE_AGENT": "%d,%d" % fds,
+        "COVE_DIR": guest.agent.call("tempfile.mkdtemp")}, fds
+
+
 class Run:
     """One file under Node, with the tests named; results appear as Node prints them."""
 
     def __init__(self, file, names, guest, directory):
         self.file, self.results, self.output = file, {}, []
         directory.mkdir(mode=0o755)
-        env = os.environ | {"E2B_DEBUG": "true", "E2B_SANDBOX_URL": guest.url, "COVE_TOKEN": TOKEN,
-                            "COVE_DIR": str(directory)}
+        env, fds = pointed_at(guest, directory)
         patterns = [f"--test-name-pattern=/^{re.escape(name)}$/" for name in names]
         self.process = subprocess.Popen(
             [NODE, "--test-reporter=tap", f"--test-timeout={LIMIT_S * 1000}", "--test-force-exit",
              *patterns, str(file)],
-            env=env, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace")
+            env=os.environ | env, cwd=directory, pass_fds=fds, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
 
     def read(self):
         """Takes in one line; False at the end."""
@@ -80,7 +92,7 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def runs(request, workspace, quiet_home):
+def runs(request, workspace):
     """Runs by file, made on first use with the names that this session will ask for."""
     selected = {}
     for item in request.session.items:
@@ -89,15 +101,22 @@ def runs(request, workspace, quiet_home):
             selected.setdefault(params["file"], []).append(params["name"])
     made, guests = {}, []
 
+    def start(file, directory):
+        if SERVED:
+            return Served(request.getfixturevalue("server"))
+        token = directory.parent / "token"
+        token.write_text(TOKEN)
+        options = ["--token-file", token] if "secure" in file.name else []
+        guest = Guest(directory.with_suffix(".guest"), *options, token=TOKEN)
+        guest.init(envVars={"HOME": request.getfixturevalue("quiet_home")})
+        return guest
+
     def get(file):
         if file not in made:
             for run in made.values():   # one file at a time
                 run.finish()
             directory = pathlib.Path(workspace) / f"js-{file.name}"
-            (directory.parent / "token").write_text(TOKEN)
-            options = ["--token-file", directory.parent / "token"] if "secure" in file.name else []
-            guests.append(Guest(directory.with_suffix(".guest"), *options, token=TOKEN))
-            guests[-1].init(envVars={"HOME": quiet_home})
+            guests.append(start(file, directory))
             made[file] = Run(file, selected[file], guests[-1], directory)
         return made[file]
 

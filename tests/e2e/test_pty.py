@@ -1,15 +1,14 @@
 """Terminals: a login shell with job control behind a pty."""
 
 import asyncio
-import os
 import threading
 import time
 
 import pytest
 from e2b import CommandExitException, PtySize, SandboxException, TimeoutException
 
-from helpers import proc
 from helpers.guest import SLOWER
+from helpers.there import os, proc
 
 core = pytest.mark.core
 PROMPT = "cove-e2e> "

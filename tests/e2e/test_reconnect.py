@@ -2,18 +2,16 @@
 
 import asyncio
 import hashlib
-import os
 import random
 import subprocess
-import sys
 import threading
 import time
 
 import pytest
 from e2b import NotFoundException
 
-from helpers import proc
 from helpers.guest import BINARY, SLOWER
+from helpers.there import PYTHON, os, proc
 from helpers.wire import RpcError, SmallBuffers
 
 core = pytest.mark.core
@@ -78,7 +76,7 @@ def test_each_byte_arrives_once_and_in_order_over_many_reconnects(start_guest):
     blocks, chance = 2000, random.Random(1)
     streams = {"stdout": b"", "stderr": b""}
     reconnects, end = 0, None
-    stream = wire.start(sys.executable, "-c", WRITER, str(blocks))
+    stream = wire.start(PYTHON, "-c", WRITER, str(blocks))
     pid, at = stream.pid, 0
     while end is None:
         budget = chance.choice([0, 1, 3, 10, 60])
@@ -170,7 +168,7 @@ def test_the_sdk_passes_over_what_was_lost(start_guest, open_sandbox):
 
 @core
 def test_several_readers_each_get_everything(wire):
-    first = wire.start(sys.executable, "-c", "input()\n" + WRITER, "400", stdin=True)
+    first = wire.start(PYTHON, "-c", "input()\n" + WRITER, "400", stdin=True)
     others = [wire.follow(first.pid, offset=0) for _ in range(4)]
     outputs = {}
 
@@ -231,7 +229,7 @@ def test_a_reader_is_told_of_what_came_while_it_was_written_to(start_guest):
 def test_a_slow_reader_of_many_small_pieces_loses_nothing(wire):
     """Short lines by turns on both streams take far more room than their bytes."""
     script = "for i in range(40000): os.write(1 + i % 2, b'%d\\n' % i)"
-    stream = wire.start(sys.executable, "-c", "import os\n" + script, kind=SmallBuffers)
+    stream = wire.start(PYTHON, "-c", "import os\n" + script, kind=SmallBuffers)
     time.sleep(2)
     out = stream.collect()
     assert out.lost == 0
@@ -293,6 +291,7 @@ def test_the_end_is_kept_for_a_while_and_then_forgotten(start_guest):
     assert time.monotonic() - ended > 1.8
 
 
+@pytest.mark.bare("asks the guest's own help")
 def test_the_end_is_kept_30_seconds_unless_told_otherwise():
     text = subprocess.run([BINARY, "--help"], capture_output=True, text=True, check=True).stdout
     line, = [line for line in text.splitlines() if "process.keep-ms" in line]

@@ -4,8 +4,6 @@ import base64
 import hashlib
 import http.server
 import json
-import os
-import pwd
 import threading
 import time
 import urllib.parse
@@ -14,6 +12,7 @@ import urllib.request
 import pytest
 from e2b import AsyncSandbox, AuthenticationException, Sandbox
 
+from helpers.there import SERVED, get, os, put, pwd
 from helpers.wire import Wire, envelope
 
 core = pytest.mark.core
@@ -28,23 +27,38 @@ def signature(path, operation, user="", token=TOKEN, expiry=None):
 
 
 @pytest.fixture
-def secure(start_guest, quiet_home, folder):
-    with open(f"{folder}/token", "w", encoding="utf-8") as out:
-        out.write(TOKEN + "\n")
-    guest = start_guest("--token-file", f"{folder}/token", token=TOKEN)
-    guest.init(envVars={"HOME": quiet_home})
+def secure(request, folder):
+    """A guest with a token; every sandbox of a server has one."""
+    if SERVED:
+        return request.getfixturevalue("guest")
+    put(f"{folder}/token", TOKEN + "\n")
+    guest = request.getfixturevalue("start_guest")("--token-file", f"{folder}/token", token=TOKEN)
+    guest.init(envVars={"HOME": request.getfixturevalue("quiet_home")})
     return guest
 
 
 @pytest.fixture
 def stranger(secure):
     """Somebody who knows where the guest is, but not the token."""
-    return Wire(port=secure.port)
+    return secure.stranger if SERVED else Wire(port=secure.port)
 
 
 @pytest.fixture
-def control_plane():
+def sign(secure):
+    """signature() with the guest's own token."""
+    def make(path, operation, **more):
+        return signature(path, operation, **{"token": secure.token} | more)
+
+    return make
+
+
+@pytest.fixture
+def control_plane(request):
     """As little of a control plane as makes the SDK use a token: it creates one sandbox."""
+    if SERVED:
+        yield request.getfixturevalue("server").url
+        return
+
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):                      # pylint: disable=invalid-name
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -65,8 +79,16 @@ def control_plane():
         server.shutdown()
 
 
-def options(guest, control_plane):
-    return {"api_url": control_plane, "sandbox_url": guest.url, "api_key": KEY, "debug": False}
+@pytest.fixture
+def options(request, secure, control_plane):
+    """For Sandbox.create(). Through a server that would make another sandbox: there connect() is meant."""
+    key = request.getfixturevalue("server").key if SERVED else KEY
+    return {"api_url": control_plane, "sandbox_url": secure.url, "api_key": key, "debug": False}
+
+
+@pytest.fixture
+def open_secure(secure, options):
+    return Sandbox.connect(secure.id, **options) if SERVED else Sandbox.create(**options)
 
 
 # --- the token -------------------------------------------------------------------------------
@@ -78,11 +100,12 @@ def test_nothing_but_health_works_without_the_token(stranger, folder):
                   stranger.filesystem("Stat", {"path": "/"}),
                   stranger.get("/files?path=/etc/passwd"),
                   stranger.upload(f"{folder}/x", b"x"),
-                  stranger.request("POST", "/init", "{}", {"Content-Type": "application/json"}),
                   stranger.request("POST", "/files/compose", "{}",
                                    {"Content-Type": "application/json"})):
         assert reply.status == 401, reply.text
         assert reply.json["code"] in (401, "unauthenticated")
+    init = stranger.request("POST", "/init", "{}", {"Content-Type": "application/json"})
+    assert init.status == (404 if SERVED else 401)      # a server keeps it from everybody
     body = envelope({"process": {"cmd": "/bin/touch", "args": [f"{folder}/touched"]}})
     reply = stranger.request("POST", "/process.Process/Start", body,
                              {"Content-Type": "application/connect+json"})
@@ -92,21 +115,19 @@ def test_nothing_but_health_works_without_the_token(stranger, folder):
 
 @core
 @pytest.mark.parametrize("token", ["", "tok12", "tok1234", "TOK123", "tok124"])
-def test_a_wrong_token_is_refused_even_beside_a_right_signature(secure, token, folder):
-    with open(f"{folder}/file", "w", encoding="utf-8") as out:
-        out.write("x")
-    wire = Wire(port=secure.port)
+def test_a_wrong_token_is_refused_even_beside_a_right_signature(stranger, sign, token, folder):
+    put(f"{folder}/file", "x")
     headers = {"X-Access-Token": token}
-    assert wire.process("List", {}, headers).status == 401
+    assert stranger.process("List", {}, headers).status == 401
     query = urllib.parse.urlencode({"path": f"{folder}/file",
-                                    "signature": signature(f"{folder}/file", "read")})
-    assert wire.get(f"/files?{query}").status == 200
-    assert wire.get(f"/files?{query}", **headers).status == 401
+                                    "signature": sign(f"{folder}/file", "read")})
+    assert stranger.get(f"/files?{query}").status == 200
+    assert stranger.get(f"/files?{query}", **headers).status == 401
 
 
 @core
-def test_the_sdk_with_the_token_can_do_everything(secure, control_plane, folder):
-    sandbox = Sandbox.create(**options(secure, control_plane))
+def test_the_sdk_with_the_token_can_do_everything(open_secure, folder):
+    sandbox = open_secure
     assert sandbox.commands.run("echo hi").stdout == "hi\n"
     sandbox.files.write(f"{folder}/file", "content")
     assert sandbox.files.read(f"{folder}/file") == "content"
@@ -114,14 +135,16 @@ def test_the_sdk_with_the_token_can_do_everything(secure, control_plane, folder)
     assert sandbox.is_running()
 
 
-async def test_the_async_sdk_with_the_token_can_do_everything(secure, control_plane, folder):
-    sandbox = await AsyncSandbox.create(**options(secure, control_plane))
+async def test_the_async_sdk_with_the_token_can_do_everything(secure, options, folder):
+    sandbox = await (AsyncSandbox.connect(secure.id, **options) if SERVED
+                     else AsyncSandbox.create(**options))
     assert (await sandbox.commands.run("echo hi")).stdout == "hi\n"
     await sandbox.files.write(f"{folder}/file", "content")
     assert await sandbox.files.read(f"{folder}/file") == "content"
 
 
 @core
+@pytest.mark.bare("connect() gives the SDK the token; see test_serve_sdk.py")
 def test_the_sdk_without_the_token_is_refused(secure, open_sandbox):
     sandbox = open_sandbox(secure)
     for call in (lambda: sandbox.commands.run("true"), lambda: sandbox.files.read("/etc/hostname"),
@@ -164,8 +187,7 @@ def test_the_published_signature_opens_its_file(start_guest, folder):
     """path a.txt, read, no user, token tok123. In an empty root the home is the root."""
     os.mkdir(f"{folder}/root")
     for name, text in (("token", TOKEN), ("root/a.txt", "right"), ("root/b.txt", "wrong")):
-        with open(f"{folder}/{name}", "w", encoding="utf-8") as out:
-            out.write(text)
+        put(f"{folder}/{name}", text)
     guest = start_guest("--root", f"{folder}/root", "--token-file", f"{folder}/token")
     known = urllib.parse.quote("v1_bpTAo3zQPfgZ/Q18/PKbUXC4njwhHadZON8x0Kv4xhc", safe="")
     assert guest.wire.get(f"/files?path=a.txt&signature={known}").text == "right"
@@ -173,19 +195,21 @@ def test_the_published_signature_opens_its_file(start_guest, folder):
 
 
 @core
-def test_the_sdks_urls_download_and_upload(secure, control_plane, folder):
-    sandbox = Sandbox.create(**options(secure, control_plane))
-    path = f"{folder}/with space+plus ž"
+def test_the_sdks_urls_download_and_upload(secure, open_secure, folder):
+    sandbox, path = open_secure, f"{folder}/with space+plus ž"
+    routing = secure.wire.routing if SERVED else {}     # E2B_SANDBOX_URL is one for all sandboxes
+    routing = {name: value for name, value in routing.items() if name.startswith("E2b-")}
     body = (b"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n"
             b"uploaded\r\n--b--\r\n")
     for expiration in (None, 100):
         url = sandbox.upload_url(path, use_signature_expiration=expiration)
         request = urllib.request.Request(url, body, {
-            "Content-Type": "multipart/form-data; boundary=b"}, method="POST")
+            "Content-Type": "multipart/form-data; boundary=b"} | routing, method="POST")
         with urllib.request.urlopen(request, timeout=20) as reply:
             assert reply.status == 200
         url = sandbox.download_url(path, use_signature_expiration=expiration)
-        with urllib.request.urlopen(url, timeout=20) as reply:
+        request = urllib.request.Request(url, headers=routing)
+        with urllib.request.urlopen(request, timeout=20) as reply:
             assert reply.read() == b"uploaded"
 
 
@@ -193,8 +217,7 @@ def test_the_sdks_urls_download_and_upload(secure, control_plane, folder):
 def signed(stranger, folder):
     """Asks for a file with a query of the test's own; gives the status."""
     path = f"{folder}/file"
-    with open(path, "w", encoding="utf-8") as out:
-        out.write("secret")
+    put(path, "secret")
 
     def ask(method="GET", body=None, headers=None, **query):
         given = {"path": path} | query
@@ -207,17 +230,17 @@ def signed(stranger, folder):
 
 
 @core
-def test_an_expired_signature_is_refused(signed):
+def test_an_expired_signature_is_refused(signed, sign):
     for seconds, status in ((-1, 401), (-1000, 401), (60, 200)):
         expiry = int(time.time()) + seconds
-        assert signed(signature=signature(signed.path, "read", expiry=expiry),
+        assert signed(signature=sign(signed.path, "read", expiry=expiry),
                       signature_expiration=expiry) == status
 
 
 @core
-def test_a_signature_runs_out(signed):
+def test_a_signature_runs_out(signed, sign):
     expiry = int(time.time()) + 2
-    query = {"signature": signature(signed.path, "read", expiry=expiry),
+    query = {"signature": sign(signed.path, "read", expiry=expiry),
              "signature_expiration": expiry}
     assert signed(**query) == 200
     time.sleep(3.2)
@@ -225,10 +248,10 @@ def test_a_signature_runs_out(signed):
 
 
 @core
-def test_a_signature_holds_for_nothing_else(signed, folder):
-    good = signature(signed.path, "read")
+def test_a_signature_holds_for_nothing_else(signed, sign):
+    good = sign(signed.path, "read")
     later = int(time.time()) + 1000
-    timed = signature(signed.path, "read", expiry=later)
+    timed = sign(signed.path, "read", expiry=later)
     assert signed(signature=good) == 200
     for query in (
             {"signature": None}, {"signature": ""}, {"signature": good[:-1]},
@@ -240,38 +263,37 @@ def test_a_signature_holds_for_nothing_else(signed, folder):
             {"signature": timed}, {"signature": timed, "signature_expiration": later + 1},
             {"signature": timed, "signature_expiration": f"0{later}"},
             {"signature": timed, "signature_expiration": ""},
-            {"signature": signature(signed.path, "write")},
-            {"signature": signature(signed.path, "read", token="other")}):
+            {"signature": sign(signed.path, "write")},
+            {"signature": sign(signed.path, "read", token="other")}):
         assert signed(**query) == 401, query
     octets = {"Content-Type": "application/octet-stream"}
     assert signed("POST", b"changed", octets, signature=good) == 401
-    assert open(signed.path, encoding="utf-8").read() == "secret"
-    assert signed("POST", b"changed", octets, signature=signature(signed.path, "write")) == 200
-    assert open(signed.path, encoding="utf-8").read() == "changed"
+    assert get(signed.path) == b"secret"
+    assert signed("POST", b"changed", octets, signature=sign(signed.path, "write")) == 200
+    assert get(signed.path) == b"changed"
 
 
-def test_a_signature_for_writing_a_form_binds_its_path(stranger, folder):
+def test_a_signature_for_writing_a_form_binds_its_path(stranger, sign, folder):
     """Without ?path the parts name their own targets: only a signature of the empty path fits."""
     body = ("--b\r\nContent-Disposition: form-data; name=\"file\"; "
             f"filename=\"{folder}/new\"\r\n\r\nx\r\n--b--\r\n").encode()
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
-    wrong = urllib.parse.quote(signature(f"{folder}/new", "write"), safe="")
-    right = urllib.parse.quote(signature("", "write"), safe="")
+    wrong = urllib.parse.quote(sign(f"{folder}/new", "write"), safe="")
+    right = urllib.parse.quote(sign("", "write"), safe="")
     assert stranger.request("POST", f"/files?signature={wrong}", body, headers).status == 401
     assert stranger.request("POST", f"/files?signature={right}", body, headers).status == 200
 
 
-def test_head_of_a_signed_url_works_too(signed):
-    assert signed("HEAD", signature=signature(signed.path, "read")) == 200
-    assert signed("HEAD", signature=signature(signed.path, "write")) == 401
+def test_head_of_a_signed_url_works_too(signed, sign):
+    assert signed("HEAD", signature=sign(signed.path, "read")) == 200
+    assert signed("HEAD", signature=sign(signed.path, "write")) == 401
 
 
-def test_a_signature_names_its_user(stranger, folder):
+def test_a_signature_names_its_user(stranger, sign, folder):
     me = pwd.getpwuid(os.geteuid()).pw_name
-    with open(f"{folder}/file", "w", encoding="utf-8") as out:
-        out.write("x")
+    put(f"{folder}/file", "x")
     query = {"path": f"{folder}/file", "username": me,
-             "signature": signature(f"{folder}/file", "read", user=me)}
+             "signature": sign(f"{folder}/file", "read", user=me)}
     assert stranger.get("/files?" + urllib.parse.urlencode(query)).status == 200
     del query["username"]
     assert stranger.get("/files?" + urllib.parse.urlencode(query)).status == 401

@@ -1,16 +1,15 @@
 """Watching directories: by asking (the sync SDK) and as a stream (the async SDK)."""
 
 import asyncio
-import os
-import shutil
 import time
 
 import pytest
 from e2b import (FilesystemEventType, FileNotFoundException, InvalidArgumentException,
                  NotFoundException, SandboxException, TimeoutException)
 
-from helpers import proc
+from helpers import there
 from helpers.guest import SLOWER
+from helpers.there import os, proc, shutil
 
 core = pytest.mark.core
 CREATE, WRITE, REMOVE, RENAME, CHMOD = (
@@ -19,8 +18,7 @@ CREATE, WRITE, REMOVE, RENAME, CHMOD = (
 
 
 def put(path, data="x"):
-    with open(path, "w", encoding="utf-8") as out:
-        out.write(data)
+    there.put(path, data)
 
 
 class Watch:

@@ -90,9 +90,23 @@ static const struct command template_kind = {
     .words = kind_words,
     .run = run_nothing,
 };
+static const struct args_word exec_words[] = { { "ID", "where" },
+                                               { "COMMAND", "what to run" },
+                                               { "ARGUMENT", "its arguments",
+                                                 .flags = ARGS_OPTIONAL | ARGS_MANY },
+                                               {} };
+static const struct command exec_in = {
+    .name = "exec",
+    .help = "run it there",
+    .options = run_options,
+    .size = sizeof(struct run_values),
+    .words = exec_words,
+    .flags = ARGS_SECOND,
+    .run = run_nothing,
+};
 static const struct command *const template_subs[] = { &template_add, &template_kind, NULL };
 static const struct command template = { .name = "template", .help = "t", .subs = template_subs };
-static const struct command *const subs[] = { &run, &template, NULL };
+static const struct command *const subs[] = { &run, &template, &exec_in, NULL };
 static const struct args_option root_options[] = {
     OPTION(struct run_values, quiet, "version", ARGS_SWITCH, .flags = ARGS_ENDS, .help = "v"), {}
 };
@@ -366,6 +380,22 @@ TEST(the_first_word_of_run_ends_its_options)
     CHECK_STR(a.words[0], "-l");
     CHECK_INT(parse("run", "-"), 0); /* a word, as everywhere */
     CHECK_STR(a.words[0], "-");
+}
+
+TEST(the_second_word_of_exec_ends_its_options)
+{
+    CHECK_INT(parse("exec", "i1", "-q", "ls", "-l", "--", "x"), 0);
+    CHECK(VALUES->quiet);
+    CHECK_INT(a.n, 5);
+    CHECK_STR(a.words[0], "i1");
+    CHECK_STR(a.words[2], "-l");
+    CHECK_STR(a.words[3], "--");
+    CHECK_INT(parse("exec", "-q", "i1", "--", "-l", "--help"), 0);
+    CHECK(VALUES->quiet && !a.help);
+    CHECK_INT(a.n, 3);
+    CHECK_STR(a.words[1], "-l");
+    CHECK_INT(parse("exec", "i1"), -1);
+    CHECK_STR(err.msg, "COMMAND is missing (see --help)");
 }
 
 TEST(elsewhere_options_and_words_mix)

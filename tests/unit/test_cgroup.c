@@ -320,12 +320,33 @@ TEST(limits_change_up_and_down)
     v2 = groups.v2[CGROUP_MEMORY];
     for (size_t i = 0; i < ARRAY_LEN(steps); i++) { /* memory and memsw want opposite orders */
         limits.memory_bytes = steps[i] * MIB;
-        CHECK_INT(cgroup_limit(&groups, name, &limits, &err), 0);
+        CHECK_INT(cgroup_limit(&groups, name, &limits, NULL, &err), 0);
         CHECK_INT(cgroup_read_number(v2 ? groups.unified : groups.v1[CGROUP_MEMORY], name,
                                      v2 ? "memory.max" : "memory.limit_in_bytes", &value),
                   0);
         CHECK_INT(value, steps[i] * MIB);
     }
+    finish();
+}
+
+TEST(what_does_not_change_is_not_written)
+{
+    uint64_t value;
+    bool v2;
+    int dir;
+
+    if (!begin(CGROUP_PIDS))
+        return;
+    make();
+    v2 = groups.v2[CGROUP_PIDS];
+    dir = v2 ? groups.unified : groups.v1[CGROUP_PIDS];
+    CHECK_INT(cgroup_write(dir, name, "pids.max", "33"), 0);
+    CHECK_INT(cgroup_limit(&groups, name, &limits, &limits, &err), 0);
+    CHECK_INT(cgroup_read_number(dir, name, "pids.max", &value), 0);
+    CHECK_INT(value, 33);
+    CHECK_INT(cgroup_limit(&groups, name, &limits, &(struct limits){ 0 }, &err), 0);
+    CHECK_INT(cgroup_read_number(dir, name, "pids.max", &value), 0);
+    CHECK_INT(value, limits.pids);
     finish();
 }
 
@@ -345,7 +366,7 @@ TEST(a_limit_below_the_use_is_refused_by_name)
     while (!*shared)
         usleep(1000);
     limits.memory_bytes = 20 * MIB;
-    CHECK_INT(cgroup_limit(&groups, name, &limits, &err), -1);
+    CHECK_INT(cgroup_limit(&groups, name, &limits, NULL, &err), -1);
     CHECK_INT(err.code, ERR_CONFLICT);
     CHECK(strstr(err.msg, "'memory'"));
     end(pid);
@@ -385,7 +406,7 @@ TEST(a_cgroup_that_is_not_there_cannot_be_frozen_or_limited)
         return;
     CHECK_INT(cgroup_freeze(&groups, name, true, &err), -1);
     if (cgroups_enforce(&groups, CGROUP_MEMORY))
-        CHECK_INT(cgroup_limit(&groups, name, &limits, &err), -1);
+        CHECK_INT(cgroup_limit(&groups, name, &limits, NULL, &err), -1);
     cgroup_usage(&groups, name, &u);
     CHECK_INT(u.pids, 0);
     cgroups_close(&groups);

@@ -231,6 +231,47 @@ TEST(the_list_begins_with_host_and_is_in_order)
     end();
 }
 
+/* Names of a page of two behind `after`, joined. */
+static const char *page_behind(const char *after)
+{
+    static char out[64];
+    struct template page[2];
+    struct err err = { 0 };
+    size_t n;
+
+    *out = 0;
+    CHECK_INT(template_page(data, after, page, ARRAY_LEN(page), &n, &err), 0);
+    for (size_t i = 0; i < n; i++) {
+        size_t at = strlen(out);
+
+        snprintf(out + at, sizeof(out) - at, "%s ", page[i].name);
+        template_close(&page[i]);
+    }
+    return out;
+}
+
+TEST(the_list_can_be_read_in_pages)
+{
+    struct err err = { 0 };
+
+    begin();
+    CHECK_STR(page_behind(""), "host ");
+    CHECK_STR(page_behind("host"), "");
+    CHECK_INT(mkdir(below("root"), 0755), 0);
+    CHECK_INT(add("zoo", below("root"), &err), 0);
+    CHECK_INT(add("ant", below("root"), &err), 0);
+    CHECK_INT(add("bee", below("root"), &err), 0);
+    CHECK_INT(mkdir(below("templates/broken"), 0755), 0);
+    CHECK_STR(page_behind(""), "host ant ");
+    CHECK_STR(page_behind("host"), "ant bee ");
+    CHECK_STR(page_behind("ant"), "bee zoo ");
+    CHECK_STR(page_behind("bee"), "zoo ");
+    CHECK_STR(page_behind("zoo"), "");
+    CHECK(template_taken(data, "ant"));
+    CHECK(!template_taken(data, "base") && !template_taken(data, "host"));
+    end();
+}
+
 TEST(what_a_crash_left_goes_with_the_next_change_and_what_is_in_use_stays)
 {
     struct err err = { 0 };

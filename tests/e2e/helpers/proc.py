@@ -35,6 +35,10 @@ def children(pid):
     return found
 
 
+def parent(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def state(pid):
     """The letter of /proc/PID/stat: R, S, T, Z ...; None when there is no such process."""
     try:
@@ -61,11 +65,20 @@ def with_argument(text):
             and alive(entry.name)}
 
 
-def status_kib(pid, name):
+def status_words(pid, name):
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(name + ":"):
-            return int(line.split()[1])
+            return line.split()[1:]
     raise KeyError(name)
+
+
+def status_kib(pid, name):
+    return int(status_words(pid, name)[0])
+
+
+def forget_peak(pid):
+    """VmHWM begins anew."""
+    pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def descriptors(pid):
@@ -82,10 +95,12 @@ def descriptors(pid):
 
 def hang_up(port):
     """Ends every connection of this process to a port: those that a client's pool keeps, too."""
-    for fd in list(descriptors("self")):
+    for fd, target in descriptors("self").items():
+        if not target.startswith("socket:"):
+            continue
         try:
             with socket.socket(fileno=os.dup(fd)) as s:
                 if s.family == socket.AF_INET and s.getpeername()[1] == port:
                     s.shutdown(socket.SHUT_RDWR)
         except OSError:
-            continue                    # not a socket, or not connected
+            continue                    # closed meanwhile, or not connected

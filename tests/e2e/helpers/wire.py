@@ -12,7 +12,18 @@ from dataclasses import dataclass, field
 END = 0x02                              # the flag of the envelope that ends a stream
 
 
-class UnixConnection(http.client.HTTPConnection):
+class Connection(http.client.HTTPConnection):
+    """Adds to each request the headers that say which sandbox it is for."""
+
+    routing = {}
+
+    def putrequest(self, *args, **kwargs):
+        super().putrequest(*args, **kwargs)
+        for name, value in self.routing.items():
+            self.putheader(name, value)
+
+
+class UnixConnection(Connection):
     def __init__(self, path, timeout):
         super().__init__("localhost", timeout=timeout)
         self.path = path
@@ -23,7 +34,7 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self.path))
 
 
-class SmallBuffers(http.client.HTTPConnection):
+class SmallBuffers(Connection):
     """A client whose receive buffer holds little, so that the sender soon notices it stalling."""
 
     def connect(self):
@@ -58,13 +69,18 @@ def files_path(path, **query):
 
 
 class Wire:
-    def __init__(self, port=None, path=None, token=None, timeout=30):
-        self.port, self.path, self.token, self.timeout = port, path, token, timeout
+    """routing: headers by which a server between us and the guest knows it."""
 
-    def connect(self, kind=http.client.HTTPConnection):
+    def __init__(self, port=None, path=None, token=None, timeout=30, routing=None):
+        self.port, self.path, self.token, self.timeout = port, path, token, timeout
+        self.routing = routing or {}
+
+    def connect(self, kind=Connection):
         if self.path:
             return UnixConnection(self.path, self.timeout)
-        return kind("127.0.0.1", self.port, timeout=self.timeout)
+        connection = kind("127.0.0.1", self.port, timeout=self.timeout)
+        connection.routing = self.routing
+        return connection
 
     def headers(self, given):
         return ({"X-Access-Token": self.token} if self.token else {}) | (given or {})
@@ -96,13 +112,13 @@ class Wire:
     def filesystem(self, method, message, headers=None):
         return self.rpc("filesystem.Filesystem/" + method, message, headers)
 
-    def stream(self, name, message, headers=None, kind=http.client.HTTPConnection):
+    def stream(self, name, message, headers=None, kind=Connection):
         connection = self.connect(kind)
         connection.request("POST", "/" + name, envelope(message), self.headers(
             {"Content-Type": "application/connect+json"} | (headers or {})))
         return Stream(connection)
 
-    def start(self, *argv, headers=None, kind=http.client.HTTPConnection, envs=None, cwd=None,
+    def start(self, *argv, headers=None, kind=Connection, envs=None, cwd=None,
               **request):
         """Starts a process; request may hold stdin, tag, pty."""
         config = {"cmd": argv[0], "args": list(argv[1:])}
@@ -112,7 +128,7 @@ class Wire:
         stream.read_start()
         return stream
 
-    def follow(self, pid, offset=None, headers=None, kind=http.client.HTTPConnection):
+    def follow(self, pid, offset=None, headers=None, kind=Connection):
         headers = dict(headers or {})
         if offset is not None:
             headers["Cove-Output-Offset"] = str(offset)

@@ -3,7 +3,7 @@
 
 const assert = require("node:assert/strict");
 const { CommandExitError, InvalidArgumentError, TimeoutError, AuthenticationError } = require("e2b");
-const { alive, core, directory, failure, root, sandbox, test, until } = require("./helper.js");
+const { alive, core, directory, failure, kill, root, sandbox, test, until } = require("./helper.js");
 
 let box;
 test.before(async () => {
@@ -288,7 +288,7 @@ test("a daemon that holds the output open does not hold the command", async () =
   assert.ok(Date.now() - began < 5000);
   const child = Number(result.stdout);
   assert.ok(alive(child));
-  process.kill(child, "SIGKILL");
+  kill(child);
 });
 
 core("isRunning is true", async () => {

@@ -1,11 +1,12 @@
 // What the JavaScript tests share. test_javascript.py starts the guest and says where it is;
+// COVE_SANDBOX is its sandbox's name where it belongs to a server;
 // core() declares a test that is run again under the sanitizers, test() any other.
 "use strict";
 
-const fs = require("node:fs");
 const path = require("node:path");
 const { test } = require("node:test");
 const { Sandbox } = require("e2b");
+const { alive, fs, kill, served, user } = require("./there.js");
 
 const home = process.env.COVE_DIR; // an empty directory that the guest's user may write
 let directories = 0;
@@ -36,24 +37,30 @@ const failure = (promise) =>
     (error) => error,
   );
 
-function alive(pid) {
-  try {
-    return !/^State:\s+Z/m.test(fs.readFileSync(`/proc/${pid}/status`, "utf8"));
-  } catch {
-    return false;
-  }
+// fetch() of a URL that the SDK has made. With E2B_SANDBOX_URL those of all sandboxes begin alike, so
+// a server has to be told which one is meant.
+function visit(url, options) {
+  const headers = { "E2b-Sandbox-Id": process.env.COVE_SANDBOX, "E2b-Sandbox-Port": "49983" };
+  return fetch(url, served ? { ...options, headers } : options);
 }
 
+const bare = served ? { skip: "sandboxes of a server have a token" } : {};
 const root = process.getuid() === 0 ? {} : { skip: "the guest needs root to become another user" };
 
 module.exports = {
   alive,
+  bare,
   core: test,
   directory,
   failure,
+  fs,
+  kill,
   root,
-  sandbox: () => Sandbox.create(),
+  sandbox: () => (served ? Sandbox.connect(process.env.COVE_SANDBOX) : Sandbox.create()),
+  served,
   sleep,
   test,
   until,
+  user,
+  visit,
 };

@@ -4,7 +4,7 @@
 const assert = require("node:assert/strict");
 const path = require("node:path");
 const { AuthenticationError, Sandbox } = require("e2b");
-const { core, directory, failure, test } = require("./helper.js");
+const { core, directory, failure, served, test, visit } = require("./helper.js");
 
 const token = process.env.COVE_TOKEN;
 const url = process.env.E2B_SANDBOX_URL;
@@ -12,10 +12,10 @@ const url = process.env.E2B_SANDBOX_URL;
 // What Sandbox.create() makes of the control plane's answer.
 const sandbox = (envdAccessToken) =>
   new Sandbox({
-    sandboxId: "debug_sandbox_id",
+    sandboxId: process.env.COVE_SANDBOX ?? "debug_sandbox_id",
     envdVersion: "99.99.99",
     envdAccessToken,
-    debug: true,
+    debug: !served,
     sandboxUrl: url,
   });
 
@@ -52,14 +52,14 @@ core("the health of a secured guest needs no token", async () => {
 core("a signed URL downloads its file without a token", async () => {
   const file = path.join(directory(), "with space & ünï.txt");
   await box.files.write(file, "signed");
-  const answer = await fetch(await box.downloadUrl(file));
+  const answer = await visit(await box.downloadUrl(file));
   assert.equal(answer.status, 200);
   assert.equal(await answer.text(), "signed");
 });
 
 core("a signed URL uploads its file without a token", async () => {
   const file = path.join(directory(), "up.txt");
-  const answer = await fetch(await box.uploadUrl(file), form("came by URL"));
+  const answer = await visit(await box.uploadUrl(file), form("came by URL"));
   assert.equal(answer.status, 200);
   assert.equal((await answer.json())[0].path, file);
   assert.equal(await box.files.read(file), "came by URL");
@@ -71,19 +71,19 @@ core("a signature is good for its path and operation only", async () => {
   await box.files.write(path.join(dir, "b"), "b");
   const down = new URL(await box.downloadUrl(path.join(dir, "a")));
   down.searchParams.set("path", path.join(dir, "b"));
-  assert.equal((await fetch(down)).status, 401);
+  assert.equal((await visit(down)).status, 401);
   const up = await box.downloadUrl(path.join(dir, "a"));
-  assert.equal((await fetch(up, form("not allowed"))).status, 401);
+  assert.equal((await visit(up, form("not allowed"))).status, 401);
   assert.equal(await box.files.read(path.join(dir, "a")), "a");
   const user = new URL(await box.downloadUrl(path.join(dir, "a")));
   user.searchParams.set("username", "root");
-  assert.equal((await fetch(user)).status, 401);
+  assert.equal((await visit(user)).status, 401);
 });
 
 core("a URL without a signature is refused", async () => {
   const bare = new URL(await box.downloadUrl("/etc/passwd"));
   bare.searchParams.delete("signature");
-  const answer = await fetch(bare);
+  const answer = await visit(bare);
   assert.equal(answer.status, 401);
   assert.equal((await answer.json()).code, 401);
 });
@@ -92,20 +92,20 @@ core("a signature that expires works before and not after", async () => {
   const file = path.join(directory(), "f");
   await box.files.write(file, "x");
   const good = await box.downloadUrl(file, { useSignatureExpiration: 600 });
-  assert.equal((await fetch(good)).status, 200);
+  assert.equal((await visit(good)).status, 200);
   const late = await box.downloadUrl(file, { useSignatureExpiration: -10 });
-  const answer = await fetch(late);
+  const answer = await visit(late);
   assert.equal(answer.status, 401);
   assert.match((await answer.json()).message, /expired/);
   const longer = new URL(late);
   longer.searchParams.set("signature_expiration", "9999999999");
-  assert.equal((await fetch(longer)).status, 401);
+  assert.equal((await visit(longer)).status, 401);
 });
 
 test("a signed URL names its user", async () => {
   const file = path.join(directory(), "f");
   const name = (await box.commands.run("id -un")).stdout.trim();
-  const answer = await fetch(await box.uploadUrl(file, { user: name }), form("x"));
+  const answer = await visit(await box.uploadUrl(file, { user: name }), form("x"));
   assert.equal(answer.status, 200);
   assert.equal((await box.files.getInfo(file)).owner, name);
 });

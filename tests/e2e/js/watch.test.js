@@ -2,10 +2,9 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const fs = require("node:fs");
 const path = require("node:path");
 const { FileNotFoundError, FilesystemEventType, InvalidArgumentError } = require("e2b");
-const { core, directory, failure, sandbox, sleep, test, until } = require("./helper.js");
+const { core, directory, failure, fs, sandbox, sleep, test, until } = require("./helper.js");
 
 let box;
 test.before(async () => {

@@ -1,0 +1,72 @@
+/* serve.h - what the files of `cove serve` share.
+ *
+ * Three processes. The monitor is what the user started: it opens what needs privilege (listeners,
+ * key files), starts the keeper and the server, and starts either again when it dies. The server
+ * is the one that strangers talk to: no privilege, a root directory with almost nothing in it, a
+ * system call filter. They are forks of one program, so nothing travels but by memory. */
+#ifndef CLI_SERVE_H
+#define CLI_SERVE_H
+
+#include "cli/args.h"
+#include "io/sock.h"
+
+struct serve_options { /* of the command line */
+    const char *data, *run_dir, *listen, *preview_listen, *domain, *user;
+    const char *tls_cert, *tls_key, *config;
+    const char *log_level, *log_format;
+    struct args_list allow_mounts, set;
+    int64_t lifeline;
+    bool ephemeral;
+};
+
+enum { SERVE_KEY = 64, SERVE_PASSWORD = 160 };
+
+struct serve {
+    const struct serve_options *o;
+    char *data_dir, *run_dir; /* absolute */
+    char *state_dir;          /* <data>/serve: all that the server may write */
+    char *url, *preview_url, *domain;
+    uid_t uid;
+    gid_t gid;
+    bool root;     /* started by it */
+    bool one_user; /* inside a sandbox there is root only: the caller has no more ids to give */
+    bool made_key, made_password;  /* by us, in this start: the user is told, once */
+    bool new_password;             /* made or given now: the store follows */
+    bool *ready;                   /* shared by all three: said so once, whoever dies later */
+    int listener, preview;         /* preview: -1 where there is none */
+    int lock;                      /* <data>/serve.lock, held until the last of us has ended */
+    int lifeline;                  /* -1: none */
+    int keeper_line[2];            /* a pipe: the keeper ends when monitor and server are gone */
+    pid_t monitor;                 /* without it the server ends too */
+    char *tls_chain, *tls_key;     /* absolute; NULL: plain HTTP */
+    char *shown_chain, *shown_key; /* what the server reads: those, or copies that it may read */
+    char key[SERVE_KEY];           /* the admin's API key and password */
+    char password[SERVE_PASSWORD];
+};
+
+/* serve_setup.c: directories, listeners, keys, before anything is given up */
+int serve_setup(struct serve *s, struct err *err);
+void serve_announce(const struct serve *s); /* <data>/server.json, for the command line */
+void serve_withdraw(const struct serve *s);
+
+/* serve_tls.c: the server's user cannot read root's key; 1: there are new copies, 0: none needed */
+int serve_tls_copy(struct serve *s, struct err *err);
+void serve_tls_forget(const struct serve *s);
+
+/* serve_admin.c: in the server, there is always one who may do everything */
+struct control;
+int serve_admin(struct serve *s, struct control *c, struct err *err);
+
+/* serve_monitor.c: returns the exit status */
+int serve_monitor(struct serve *s);
+
+/* serve_confine.c: from here on this process can do little but serve */
+int serve_confine(const struct serve *s, struct err *err);
+
+/* serve_filter.c: what it may ask of the kernel */
+int serve_filter(struct err *err);
+
+/* serve_run.c: the server itself; returns the exit status */
+int serve_run(struct serve *s);
+
+#endif
