@@ -22,6 +22,7 @@ from helpers.served import Served
 from helpers.there import SERVED
 
 GROWTH_KIB = 16 << 10                   # what the session may leave in the guest's memory
+KEEP_S = 30 if SERVED else 1            # how long the guest remembers processes that have ended
 SERVED_SUITES = ("commands", "files", "files_http", "javascript", "pty", "reconnect", "secure", "watch")
 BARE = {"start_guest", "global_env"}    # fixtures of guests that no server gives
 
@@ -104,7 +105,7 @@ def guest(request):
         idle = started.settle(wanted=0, timeout=3)
         running, memory = started.wire.running().keys(), started.rss_kib()
         yield started
-        now = started.settle(wanted=len(idle), timeout=10)
+        now = started.settle(wanted=len(idle), timeout=10 + KEEP_S)
         assert len(now) <= len(idle), f"descriptors: {set(idle.items()) ^ set(now.items())}"
         assert started.wire.running().keys() == running
         if not SANITIZED:               # their allocators keep what is freed

@@ -29,18 +29,12 @@ NOBODY = 65534
 class Rootless(Serve):
     """A server of the user nobody."""
 
+    caller = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
     def start(self):
         os.chown(self.folder, NOBODY, NOBODY)
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [for_anybody(self.folder), "serve", "--data", self.data, "--run-dir", self.run_dir,
-                 "--listen", "127.0.0.1:0", *self.options],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
-                env=CLEAR | {"HOME": str(self.folder)} | self.env, user=NOBODY, group=NOBODY,
-                extra_groups=[])
-        self.said = self.read_until_ready()
-        self.url = self.said[-1].removeprefix("cove: ready on ")
-        self.port = int(self.url.rpartition(":")[2])
+        self.env["HOME"] = str(self.folder)
+        super().start()
 
     def part(self, name):
         return wait_until(lambda: next((one for one in proc.children(self.process.pid)
@@ -171,7 +165,7 @@ def test_the_server_gives_up_what_it_can(start):
     assert int(proc.status_words(pid, "CapEff")[0], 16) == 0
     if not SANITIZED:
         assert proc.status_words(pid, "Seccomp") == ["2"]
-    assert os.stat(f"/proc/{pid}/mem").st_uid == 0
+        assert os.stat(f"/proc/{pid}/mem").st_uid == 0
 
 
 def test_privileges_it_does_not_have_are_refused(place):
