@@ -149,6 +149,12 @@ def wire(guest):
 
 
 @pytest.fixture
+def own_wire(request):
+    """That of a guest of the test's own, where one can be had."""
+    return request.getfixturevalue("wire") if SERVED else request.getfixturevalue("start_guest")().wire
+
+
+@pytest.fixture
 def sandbox(guest):
     """The SDK as its user's environment points it at the guest."""
     return Sandbox.connect(guest.id) if SERVED else Sandbox.create()

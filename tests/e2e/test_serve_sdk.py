@@ -186,15 +186,15 @@ def test_a_sandbox_that_dies_is_reported(create, server):
     sandbox.commands.run(f"exec -a {mark} sleep 100", background=True)
     child, = proc.wait_until(lambda: proc.with_argument(mark), "the command, seen from the host")
     os.kill(proc.parent(child), signal.SIGKILL)
-    proc.wait_until(lambda: not sandbox.is_running(), "the server to notice", 5 * SLOWER)
+    told = proc.wait_until(lambda: [
+        event for event in server.ok("GET", f"/v1/sandboxes/{sandbox.sandbox_id}/events")["events"]
+        if event["kind"] == "ended"], "its end in the events", 5 * SLOWER)
+    assert told[0]["actor"] != "admin" and told[0]["text"]
+    assert not sandbox.is_running()
     with pytest.raises(GONE):
         sandbox.commands.run("true")
     with pytest.raises(NotFoundException):
         sandbox.get_info()
-    told = proc.wait_until(lambda: [
-        event for event in server.ok("GET", f"/v1/sandboxes/{sandbox.sandbox_id}/events")["events"]
-        if event["kind"] == "ended"], "its end in the events")
-    assert told[0]["actor"] != "admin" and told[0]["text"]
     assert sandbox.kill() is False
 
 
