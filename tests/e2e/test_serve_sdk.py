@@ -410,9 +410,14 @@ def test_templates_are_known_by_e2bs_names(create, name):
     assert sandbox.commands.run("echo here").stdout == "here\n"
 
 
-def test_a_template_that_does_not_exist_is_named(create):
-    with pytest.raises(SandboxException, match="404: .*no-such-template"):
-        create("no-such-template")
+@pytest.mark.parametrize("name", ["no-such-template", "base:v2"])
+def test_a_template_that_does_not_exist_is_named(create, name):
+    with pytest.raises(SandboxException, match=f"404: .*{name}"):
+        create(name)
+
+
+def test_a_template_may_be_named_with_the_default_tag(create):
+    assert create("base:default").get_info().template_id == "base"
 
 
 @core
