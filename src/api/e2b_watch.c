@@ -291,7 +291,7 @@ static int get_logs(struct call *c, void *body, struct err *err)
 {
     struct log_query q = { 0 };
     struct gather g = { &c->arena, &q };
-    struct logs view = { 0 };
+    struct objs found;
     struct sandbox *s = api_sandbox(c, err);
 
     (void)body;
@@ -301,8 +301,8 @@ static int get_logs(struct call *c, void *body, struct err *err)
     if (control_events(api_of(c)->control, arena_strdup(&c->arena, str_of(s->id)), 0, EVENTS_READ,
                        gather_event, &g, err))
         return -1;
-    view.logs = view.logEntries = in_order(c, &g);
-    return api_reply(c, &view);
+    found = in_order(c, &g);
+    return api_reply(c, &(struct logs){ found, found });
 }
 
 #define TAG .body_max = API_BODY_MAX, .tag = "E2B sandboxes"
