@@ -29,6 +29,18 @@ BARE = {"start_guest", "global_env"}    # fixtures of guests that no server give
 proc.become_subreaper()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def pointed_at_nothing(request):
+    """Tests of a server say themselves where the SDKs find it: not at the guest of the session."""
+    if not request.module.__name__.rpartition(".")[2].startswith("test_serve"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("E2B_")]:
+            patch.delenv(name)
+        yield
+
+
 @pytest.fixture(scope="session")
 def workspace():
     """A directory that other users can reach, unlike pytest's own."""

@@ -56,7 +56,7 @@ def place(workspace):
 
 @pytest.fixture
 def start(place):
-    started = []
+    started, before = [], machine.strays()
 
     def begin(*options):
         started.append(Rootless(place, *options))
@@ -71,7 +71,7 @@ def start(place):
 
         def left():
             machine.collect_orphans()
-            return machine.processes()
+            return machine.strays() - before
 
         wait_until(lambda: not left(), f"left behind: {left()}", 20 * SLOWER)
 
@@ -145,13 +145,14 @@ def test_sandboxes_go_on(start, victims):
 
 
 def test_an_ephemeral_one_leaves_nothing(place):
+    before = machine.strays()
     server = Rootless(place, "--ephemeral")
     server.create(timeout=60)
     server.stop()
 
     def left():
         machine.collect_orphans()
-        return machine.processes()
+        return machine.strays() - before
 
     wait_until(lambda: not left(), f"left behind: {left()}", 10 * SLOWER)
     assert not list((place / "data/volume/layers").iterdir())

@@ -20,9 +20,10 @@ def mounts():
     return {" ".join(line.split()[3:]) for line in lines}
 
 
-def family():
-    """Our descendants. As the subreaper of the tests we are the ancestor of whatever they began."""
-    found, todo = set(), [os.getpid()]
+def family(*tops):
+    """The descendants of processes, of ours without any. As the subreaper of the tests we are the
+    ancestor of whatever they began."""
+    found, todo = set(), list(tops) or [os.getpid()]
     while todo:
         try:
             more = children(todo.pop())
@@ -44,6 +45,14 @@ def processes():
     return {
         f"{comm(pid)} {pid}" for pid in family() if comm(pid).startswith(("cove", "memfd:cove"))
     }
+
+
+def strays():
+    """Those that belong to no server that runs."""
+    ours = family()
+    monitors = {pid for pid in ours if comm(pid) == "cove-monitor"}
+    served = monitors | family(*monitors) if monitors else set()
+    return {name for name in processes() if int(name.split()[1]) not in served}
 
 
 def namespaces():
@@ -142,6 +151,13 @@ def is_shared(trace):
     return trace.startswith(("links: cove0", "rules: ")) or trace.endswith("/cove")
 
 
+def may_be_anothers(trace, data):
+    """Of another keeper, where there is one: its volume, and sandboxes of a server (run-* are a run's)."""
+    if trace.startswith(("mounts: ", "loops: ")):
+        return str(data) not in trace and "/run/cove" not in trace
+    return is_shared(trace) or "/cove/box-" in trace
+
+
 def others():
     """Is somebody else's keeper here?"""
     pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - family()
@@ -161,5 +177,5 @@ def left_over(before, cove, *options):
         collect_orphans()
         left &= traces(cove.data)
         if others():
-            left = {trace for trace in left if not is_shared(trace)}
+            left = {trace for trace in left if not may_be_anothers(trace, cove.data)}
     return left
