@@ -209,7 +209,7 @@ def server(workspace):
     """`cove serve` for the tests that can share one; its sandboxes end with it."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to limit, map and mount")
-    started = Serve(os.path.join(workspace, "serve"), "--ephemeral")
+    started = Serve(os.path.join(workspace, "serve"), "--ephemeral", "--preview-listen", "127.0.0.1:0")
     yield started
     started.close()
 
