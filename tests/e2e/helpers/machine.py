@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pathlib
+import re
 import subprocess
 
 from .proc import children, state
@@ -115,6 +116,12 @@ def loops():
     return found
 
 
+def rules():
+    """Lines of the packet filter; what its counters have counted is no line of its own."""
+    counted = re.compile(r"counter packets \d+ bytes \d+")
+    return {counted.sub("counter", line) for line in output("nft", "list", "ruleset")}
+
+
 def traces(data):
     """Everything, by kind. The volume's own files are its layers: their contents are not walked."""
     volume = pathlib.Path(data, "volume")
@@ -124,7 +131,7 @@ def traces(data):
         "namespaces": namespaces(),
         "processes": processes(),
         "links": set(os.listdir("/sys/class/net")),
-        "rules": set(output("nft", "list", "ruleset")),
+        "rules": rules(),
         "files": numbers()
         | {str(path) for path in pathlib.Path("/run/cove").rglob("*") if path.parent.name != "ids"}
         | {str(path) for path in pathlib.Path(data).glob("*")}
