@@ -202,10 +202,11 @@ void slots_wait(struct keeper *k); /* until the netmaker has ended */
 int reaper_start(struct keeper *k, struct err *err);
 void reaper_delete(struct keeper *k, const char *layer);
 void reaper_finish(struct keeper *k); /* waits until all that was asked is deleted */
+void keeper_let_go(struct keeper *k); /* in a child: of all that belongs to sandboxes */
 
 int keeper_begin(struct keeper *k, const struct jail_spec *s, struct jail *out, struct err *err);
 
-/* jobs.c: what takes long, in a child */
+/* jobs.c: what takes long, in a child, which has no descriptor of any sandbox */
 typedef int job_work(void *arg, struct err *err);
 typedef void job_done(struct keeper *k, void *arg, const struct err *err); /* err NULL: it worked */
 int job_start(struct keeper *k, job_work *work, job_done *done, void *arg, struct pending *reply,

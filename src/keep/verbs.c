@@ -1,4 +1,5 @@
 /* verbs.c - one function per verb. A verb answers at once, or remembers whom to answer. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,7 @@ static void snapshot_taken(struct keeper *k, void *arg, const struct err *err)
     if (b && err && !s->was_frozen) /* the child may have died between the two */
         cgroup_freeze_ask(&k->cgroups, s->name, false, &ignored);
     keeper_reply(&s->reply, s->id, err, NULL);
+    close(s->layer);
     free(s);
 }
 
@@ -120,12 +122,13 @@ static int do_snapshot(struct verb_call *v, struct err *err)
                             .reply = { v->client, v->r->serial, KEEP_SNAPSHOT },
                             .family = b->family,
                             .quota = b->spec.limits.disk_bytes,
-                            .layer = b->layer,
+                            .layer = fcntl(b->layer, F_DUPFD_CLOEXEC, 0), /* the child's own */
                             .was_frozen = b->frozen };
     memcpy(s->id, b->id, sizeof(s->id));
     memcpy(s->name, b->name, sizeof(s->name));
     snprintf(s->target, sizeof(s->target), "snap-%s", v->r->u.snapshot);
     if (job_start(v->keeper, take_snapshot, snapshot_taken, s, &s->reply, err)) {
+        close(s->layer);
         free(s);
         return -1;
     }
