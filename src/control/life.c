@@ -107,7 +107,7 @@ static void pause_expired(struct live *l, const char *why)
 {
     struct err err = { 0 };
     char text[WHY];
-    int64_t failed_for;
+    int64_t failed_for, retry_ms;
 
     if (!life_pause(l, "system", why, &err) || l->s.state != SANDBOX_RUNNING)
         return;
@@ -121,7 +121,8 @@ static void pause_expired(struct live *l, const char *why)
         return;
     }
     log_warn("an expired sandbox cannot be paused", KV("sandbox", l->s.id), KV("error", err.msg));
-    l->again = co_in(MAX(MIN(failed_for, (int64_t)PAUSE_RETRY_MAX_MS), (int64_t)PAUSE_RETRY_MS));
+    retry_ms = MAX(failed_for, (int64_t)PAUSE_RETRY_MS);
+    l->again = co_in(MIN(retry_ms, (int64_t)PAUSE_RETRY_MAX_MS));
     life_arm(l);
 }
 
