@@ -273,7 +273,8 @@ int box_resume(struct box *b, uint64_t lifetime_ms, struct err *err)
 
     pause_cancel(b, "was thawed before it was frozen");
     pause_forget(b);
-    if (cgroup_freeze_ask(&b->keeper->cgroups, b->name, false, err))
+    if (b->keeper->cgroups.unified >= 0 && /* else it was never frozen */
+        cgroup_freeze_ask(&b->keeper->cgroups, b->name, false, err))
         return -1;
     b->frozen = false;
     if (lifetime_ms)
