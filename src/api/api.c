@@ -9,17 +9,9 @@
 
 /* Searched in this order: /sandboxes/metrics comes before /sandboxes/{sandboxID}. */
 const struct route *const api_tables[] = {
-    e2b_create_routes,
-    e2b_watch_routes,
-    e2b_sandbox_routes,
-    native_box_routes,
-    e2b_template_routes,
-    e2b_later_routes,
-    native_watch_routes,
-    native_user_routes,
-    api_tunnel_routes,
-    system_routes,
-    NULL,
+    e2b_create_routes,  e2b_watch_routes,    e2b_sandbox_routes, e2b_pause_routes,
+    native_box_routes,  e2b_template_routes, e2b_later_routes,   native_watch_routes,
+    native_user_routes, api_tunnel_routes,   system_routes,      NULL,
 };
 
 struct api *api_of(struct call *c) { return c->server->ctx; }

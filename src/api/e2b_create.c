@@ -1,10 +1,7 @@
-/* e2b_create.c - E2B's ways to get hold of a sandbox: create, connect, resume, in the generation
- * with /v2 and in the one before it. */
+/* e2b_create.c - E2B's create, in the generation with /v2 and in the one before it. */
 #include "api/e2b.h"
 #include "api/tables.h"
 #include "model/envd.h"
-
-#define NO_PAUSE "this server does not pause sandboxes"
 
 /* ---- the answer ---- */
 
@@ -72,10 +69,11 @@ struct create {
         FIELD_AS(struct create, allow_internet, "allow_internet_access", F_BOOL, .def = true),     \
         FIELD(struct create, network, F_OBJ, .sub = e2b_network,                                   \
               .sub_size = sizeof(struct e2b_network)),                                             \
-        FIELD(struct create, autoPause, F_BOOL, .help = "true is not supported"),                  \
-        FIELD(struct create, autoPauseMemory, F_BOOL, .help = "has no effect without autoPause"),  \
+        FIELD(struct create, autoPause, F_BOOL, .help = "at its timeout it is paused, not ended"), \
+        FIELD(struct create, autoPauseMemory, F_BOOL, .def = true,                                 \
+              .help = "memory is kept in any case"),                                               \
         FIELD(struct create, autoResume, F_OBJ, .sub = auto_resume,                                \
-              .sub_size = sizeof(struct auto_resume)),                                             \
+              .sub_size = sizeof(struct auto_resume), .help = "a request wakes a paused one"),     \
         FIELD(struct create, mcp, F_JSON, .help = "for the SDK, which starts the gateway itself"), \
         FIELD(struct create, iam, F_JSON, .help = "not supported"),                                \
         FIELD(struct create, volumeMounts, F_JSON, .help = "not supported")
@@ -92,14 +90,14 @@ static bool is_empty(const char *json)
     return !json || !strcmp(json, "{}") || !strcmp(json, "[]") || !strcmp(json, "{\"tokens\":{}}");
 }
 
+static bool wakes(const struct create *b) { return b->autoResume && b->autoResume->enabled; }
+
 /* What we would have to promise and could not keep. */
 static int refuse_unkept(const struct create *b, struct err *err)
 {
-    if (b->autoPause || (b->autoResume && b->autoResume->enabled))
-        return err_set(err, ERR_UNSUPPORTED,
-                       "field '%s': " NO_PAUSE
-                       "; leave it out, and the sandbox ends at its timeout",
-                       b->autoPause ? "autoPause" : "autoResume");
+    if (b->autoPause && !b->autoPauseMemory && wakes(b))
+        return err_set(err, ERR_INVALID,
+                       "field 'autoPauseMemory': false does not go together with autoResume");
     if (!is_empty(b->iam))
         return err_set(err, ERR_UNSUPPORTED,
                        "field 'iam': this server issues no workload identity; pass credentials by "
@@ -128,7 +126,9 @@ static int create(struct call *c, const struct create *b, bool secure, struct er
     struct create_spec spec = {
         .template = template_of(c, b, err),
         .facade = "e2b",
-        .life = { .timeout_ms = b->timeout * 1000, .expiry = EXPIRY_KILL },
+        .life = { .timeout_ms = b->timeout * 1000,
+                  .expiry = b->autoPause ? EXPIRY_PAUSE : EXPIRY_KILL,
+                  .auto_resume = wakes(b) },
         .secure = secure,
         .public = !b->network || b->network->allowPublicTraffic,
         .metadata = &b->metadata,
@@ -159,62 +159,6 @@ static int create_first(struct call *c, void *body, struct err *err)
     return create(c, body, ((const struct create *)body)->secure, err);
 }
 
-/* ---- connect and resume ---- */
-
-struct connect {
-    int64_t timeout;
-    bool memory, autoPause;
-};
-
-static const struct field connect_v2[] = {
-    FIELD(struct connect, timeout, F_INT, .min = 1, .max = E2B_TIMEOUT_MAX_S, .def = E2B_TIMEOUT_S,
-          .help = "seconds from now; only ever extends"),
-    FIELD(struct connect, memory, F_BOOL, .def = true, .help = "of no effect on a running one"),
-    {},
-};
-static const struct field connect_v1[] = {
-    FIELD(struct connect, timeout, F_INT, .flags = F_REQUIRED, .min = 1, .max = E2B_TIMEOUT_MAX_S,
-          .help = "seconds from now; only ever extends"),
-    {},
-};
-static const struct field resume_fields[] = {
-    FIELD(struct connect, timeout, F_INT, .min = 1, .max = E2B_TIMEOUT_MAX_S, .def = E2B_TIMEOUT_S),
-    FIELD(struct connect, autoPause, F_BOOL),
-    FIELD(struct connect, memory, F_BOOL, .def = true),
-    {},
-};
-
-static int connect_sandbox(struct call *c, void *body, struct err *err)
-{
-    const struct connect *b = body;
-    struct api *api = api_of(c);
-    struct sandbox *s = api_sandbox(c, err);
-    int r;
-
-    if (!s)
-        return -1;
-    if (s->state == SANDBOX_PAUSED)
-        return err_set(err, ERR_UNSUPPORTED, "sandbox %s is paused: " NO_PAUSE, s->id);
-    control_hold(s); /* setting the time-out writes it down first, and so parks */
-    r = control_set_timeout(api->control, api_actor(c), s, b->timeout * 1000, true, err);
-    if (!r)
-        r = e2b_reply_sandbox(c, 200, s);
-    control_release(s);
-    return r;
-}
-
-static int resume_sandbox(struct call *c, void *body, struct err *err)
-{
-    const struct sandbox *s = api_sandbox(c, err);
-
-    (void)body;
-    if (!s)
-        return -1;
-    if (s->state != SANDBOX_PAUSED)
-        return err_set(err, ERR_CONFLICT, "sandbox %s is not paused", s->id);
-    return err_set(err, ERR_UNSUPPORTED, "sandbox %s is paused: " NO_PAUSE, s->id);
-}
-
 #define TAG .body_max = API_BODY_MAX, .tag = "E2B sandboxes"
 
 const struct route e2b_create_routes[] = {
@@ -225,15 +169,5 @@ const struct route e2b_create_routes[] = {
     { "POST", "/sandboxes", ROUTE_JSON, ROUTE_LENIENT, create_v1, sizeof(struct create),
       create_first, "e2bCreateSandboxV1", "Create a sandbox, as SDKs up to 2.45 do.",
       .reply = e2b_sandbox, .status = 201, TAG },
-    { "POST", "/v2/sandboxes/{sandboxID}/connect", ROUTE_JSON, ROUTE_LENIENT, connect_v2,
-      sizeof(struct connect), connect_sandbox, "e2bConnectSandbox",
-      "Its tokens and address, and at least that much time.", .reply = e2b_sandbox, TAG },
-    { "POST", "/sandboxes/{sandboxID}/connect", ROUTE_JSON, ROUTE_LENIENT, connect_v1,
-      sizeof(struct connect), connect_sandbox, "e2bConnectSandboxV1",
-      "Connect as SDKs up to 2.45 do.", .reply = e2b_sandbox, TAG },
-    { "POST", "/sandboxes/{sandboxID}/resume", ROUTE_JSON, ROUTE_LENIENT, resume_fields,
-      sizeof(struct connect), resume_sandbox, "e2bResumeSandbox",
-      "Wake a paused sandbox: a running one is a conflict.", .reply = e2b_sandbox, .status = 201,
-      TAG },
     {}
 };

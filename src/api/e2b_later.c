@@ -16,14 +16,6 @@ static int refuse_of_sandbox(struct call *c, struct err *err, const char *why)
     return api_sandbox(c, err) ? err_set(err, ERR_UNSUPPORTED, "%s", why) : -1;
 }
 
-static int no_pause(struct call *c, void *body, struct err *err)
-{
-    (void)body;
-    return refuse_of_sandbox(c, err,
-                             "this server does not pause sandboxes; give it a longer timeout "
-                             "instead, or end it");
-}
-
 static int no_snapshot(struct call *c, void *body, struct err *err)
 {
     (void)body;
@@ -76,7 +68,6 @@ const struct route e2b_later_routes[] = {
       .help = "Volumes: there are none.", .tag = "E2B templates" },
     { "GET", "/secrets", ROUTE_RAW, .fn = no_list, .operation = "e2bListSecrets",
       .help = "Secrets: there are none.", .tag = "E2B templates" },
-    LATER("POST", SANDBOX "/pause", no_pause, "e2bPause", "Pause a sandbox."),
     LATER("POST", SANDBOX "/snapshots", no_snapshot, "e2bSnapshot", "Snapshot a sandbox."),
     LATER("POST", SANDBOX "/fork", no_fork, "e2bFork", "Fork a sandbox."),
     LATER("POST", "/v3/templates", no_template, "e2bBuildTemplate", "Begin a template."),

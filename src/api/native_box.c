@@ -29,11 +29,11 @@ struct create {
 static const struct field create_body[] = {
     B(template, F_STR, .min = 1, .max = 127, .help = "name of a template; default base"),
     B(timeout, F_INT, .max = TIME_MAX_S, .def = TIMEOUT_S,
-      .help = "seconds until it is ended; 0: no limit"),
+      .help = "seconds until it expires; 0: no limit"),
     B(idle, F_INT, .max = TIME_MAX_S,
-      .help = "seconds without activity until it is ended; 0: no such rule"),
-    B(on_expiry, F_ENUM, .names = expiries, .help = "pause is not supported"),
-    B(auto_resume, F_BOOL, .help = "true is not supported"),
+      .help = "seconds without activity until it expires; 0: no such rule"),
+    B(on_expiry, F_ENUM, .names = expiries, .help = "what happens then: kill or pause"),
+    B(auto_resume, F_BOOL, .help = "a request for one of its ports wakes a paused one"),
     B(metadata, F_MAP, .help = "for filters of the list"),
     B(env, F_MAP, .help = "environment of every process"),
     B(network, F_ENUM, .names = networks, .def = NETWORK_DEFAULT,
@@ -49,15 +49,6 @@ static const struct field create_body[] = {
       .sub_size = sizeof(struct sandbox_forward)),
     {},
 };
-
-static int refuse_pause(const struct create *b, struct err *err)
-{
-    if (b->on_expiry == EXPIRY_PAUSE || b->auto_resume)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "field '%s': this server does not pause sandboxes; leave it out",
-                       b->auto_resume ? "auto_resume" : "on_expiry");
-    return 0;
-}
 
 static int create(struct call *c, void *body, struct err *err)
 {
@@ -79,8 +70,6 @@ static int create(struct call *c, void *body, struct err *err)
     struct sandbox *s;
     bool existed;
 
-    if (refuse_pause(b, err))
-        return -1;
     if (b->limits)
         spec.limits = *b->limits;
     if (native_check_limits(&spec.limits, err))
@@ -335,6 +324,48 @@ static int set_timeout(struct call *c, void *body, struct err *err)
     return r;
 }
 
+static int pause_box(struct call *c, void *body, struct err *err)
+{
+    struct sandbox *s = api_sandbox(c, err);
+    int r;
+
+    (void)body;
+    if (!s)
+        return -1;
+    control_hold(s);
+    r = control_pause(api_of(c)->control, api_actor(c), s, err);
+    if (!r)
+        r = native_reply_sandbox(c, s, err);
+    control_release(s);
+    return r;
+}
+
+struct resume_body {
+    int64_t timeout;
+};
+static const struct field resume_body[] = {
+    FIELD(struct resume_body, timeout, F_INT, .max = TIME_MAX_S, .def = -1,
+          .help = "seconds from now; 0: no limit; default: as it was last set"),
+    {},
+};
+
+static int resume_box(struct call *c, void *body, struct err *err)
+{
+    const struct resume_body *b = body;
+    struct sandbox *s = api_sandbox(c, err);
+    int r;
+
+    if (!s)
+        return -1;
+    control_hold(s);
+    r = control_resume(api_of(c)->control, api_actor(c), s, b->timeout < 0 ? -1 : b->timeout * 1000,
+                       err);
+    if (!r)
+        r = native_reply_sandbox(c, s, err);
+    control_release(s);
+    return r;
+}
+
 static int set_limits(struct call *c, void *body, struct err *err)
 {
     const struct limits *wanted = body;
@@ -376,6 +407,11 @@ const struct route native_box_routes[] = {
       .help = "End a sandbox.", .status = 204, TAG },
     { "POST", "/v1/sandboxes/{id}/timeout", ROUTE_JSON, 0, time_body, sizeof(struct time_body),
       set_timeout, "setTimeout", "End it so many seconds from now.", .reply = native_sandbox, TAG },
+    { "POST", "/v1/sandboxes/{id}/pause", ROUTE_RAW, .fn = pause_box, .operation = "pauseSandbox",
+      .help = "Let it stand still until it is resumed: its files are on disk, its time stops.",
+      .reply = native_sandbox, TAG },
+    { "POST", "/v1/sandboxes/{id}/resume", ROUTE_JSON, 0, resume_body, sizeof(struct resume_body),
+      resume_box, "resumeSandbox", "Let a paused one go on.", .reply = native_sandbox, TAG },
     { "PATCH", "/v1/sandboxes/{id}/limits", ROUTE_JSON, 0, native_limits, sizeof(struct limits),
       set_limits, "setLimits", "Change limits while it runs; those not named stay.",
       .reply = native_sandbox, TAG },

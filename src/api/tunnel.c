@@ -106,6 +106,8 @@ static int dial(struct call *c, struct sandbox *s, int64_t port, struct err *err
 {
     struct client_to to;
 
+    if (control_wake(api_of(c)->control, s, err))
+        return -1;
     control_touch(s);
     control_to(api_of(c)->control, s, (uint16_t)port, &to);
     return to.dial(to.arg, co_in(DIAL_MS), err);

@@ -19,6 +19,8 @@ extern const struct command command_help;
 extern const struct command command_keep;
 extern const struct command command_key;
 extern const struct command command_kill;
+extern const struct command command_pause;
+extern const struct command command_resume;
 extern const struct command command_logs;
 extern const struct command command_man;
 extern const struct command command_ps;

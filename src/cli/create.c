@@ -12,9 +12,11 @@ struct create_options {
     struct limit_args limits;
     int64_t idle;
     struct args_list env, metadata, mounts, forwards;
-    bool strict, private;
+    const char *on_expiry;
+    bool strict, private, auto_resume;
 };
 
+static const char *const expiries[] = { "kill", "pause", NULL };
 static const char *const networks[] = { "none", "open", NULL };
 
 #define LIMIT(mem, name, type, unit, ...)                                                          \
@@ -27,6 +29,10 @@ static const struct args_option create_options[] = {
           .help = "end it after this long; 0: never (default 5m)"),
     OPTION(struct create_options, idle, "idle", ARGS_DURATION, .value = "TIME",
            .help = "end it when nothing has used it for so long"),
+    OPTION(struct create_options, on_expiry, "on-expiry", ARGS_CHOICE, .value = "WHAT",
+           .choices = expiries, .help = "kill or pause it then (default kill)"),
+    OPTION(struct create_options, auto_resume, "auto-resume", ARGS_SWITCH,
+           .help = "a request for one of its ports lets a paused one go on"),
     LIMIT(memory, "memory", ARGS_SIZE, "SIZE", .letter = 'm', .help = "memory (default 2G)"),
     LIMIT(cpus, "cpus", ARGS_CPUS, "N", .help = "processors' worth of time (default 2)"),
     LIMIT(disk, "disk", ARGS_SIZE, "SIZE", .help = "disk it may fill (default 10G)"),
@@ -166,6 +172,9 @@ static int put_request(const struct args *a, struct buf *b, struct err *err)
         json_kv_int(b, "timeout", o->limits.timeout);
     if (args_given(a, "idle"))
         json_kv_int(b, "idle", o->idle);
+    json_kv_str(b, "on_expiry", o->on_expiry);
+    if (o->auto_resume)
+        json_kv_bool(b, "auto_resume", true);
     if (o->strict)
         json_kv_bool(b, "strict", true);
     if (o->private)

@@ -42,6 +42,9 @@ static const struct args_option serve_options[] = {
            .help = "host directories that sandboxes may be shown; none without it"),
     OPTION(struct serve_options, ephemeral, "ephemeral", ARGS_SWITCH, .env = "COVE_EPHEMERAL",
            .help = "end all sandboxes when the server ends"),
+    OPTION(struct serve_options, paused_retention, "paused-retention", ARGS_DURATION,
+           .env = "COVE_PAUSED_RETENTION", .value = "TIME",
+           .help = "end sandboxes that were paused for so long (default: never)"),
     OPTION(struct serve_options, lifeline, "lifeline", ARGS_COUNT, .value = "FD",
            .help = "end when this descriptor reaches its end of file"),
     OPTION(struct serve_options, set, "set", ARGS_TEXT, .env = "COVE_SET", .value = "NAME=VALUE",
@@ -58,6 +61,7 @@ static const struct args_option serve_options[] = {
 static int configure(struct args *a, struct err *err)
 {
     const struct serve_options *o = a->values;
+    char retention[64];
 
     if (config_load(o->config, err) < 0 || args_environment(a, err))
         return -1;
@@ -72,6 +76,12 @@ static int configure(struct args *a, struct err *err)
     for (size_t i = 0; i < o->set.n; i++)
         if (setting_set(settings_of_serve, o->set.items[i], err))
             return -1;
+    if (o->paused_retention) {
+        snprintf(retention, sizeof(retention), "control.paused-retention-s=%lld",
+                 (long long)o->paused_retention);
+        if (setting_set(settings_of_serve, retention, err))
+            return err_in(err, "--paused-retention");
+    }
     return 0;
 }
 

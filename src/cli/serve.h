@@ -28,7 +28,7 @@ struct serve_options { /* of the command line */
     const char *tls_cert, *tls_key, *config;
     const char *log_level, *log_format;
     struct args_list allow_mounts, set;
-    int64_t lifeline;
+    int64_t lifeline, paused_retention;
     bool ephemeral;
 };
 

@@ -1,8 +1,10 @@
 /* adopt.c - a start after a crash or a restart: what the store says against what the provider has.
  *
  *   record            machine   what becomes of them
- *   RUNNING, PAUSED   there     adopted; the deadline from the provider's, whose clock ran on
- *   PAUSING, RESUMING there     as the machine is: paused or running
+ *   RUNNING           there     adopted; the deadline from the provider's, whose clock ran on
+ *   RUNNING           files     ended: it ran when the computer was restarted
+ *   PAUSED            there     adopted; its files are enough
+ *   PAUSING, RESUMING there     as the machine is: paused or running (pause.c)
  *   CREATING          there     undone: its client never heard of it
  *   ENDING            there     finished
  *   any               gone      ended, with the reason
@@ -108,26 +110,44 @@ static int renew_net(struct live *l, const struct machine_state *m, struct err *
     return p->ops->limits(p, l->s.id, &net, err);
 }
 
+/* One that cannot be settled now must not keep the others from being served. */
+static int adopt_state(struct live *l, const struct machine_state *m, struct err *err)
+{
+    /* any other that runs now has just been given its time */
+    bool ran = l->s.state == SANDBOX_RUNNING || l->s.state == SANDBOX_PAUSING;
+
+    if (pause_settle(l, m, err)) {
+        if (err->code == ERR_NOT_FOUND)
+            return -1;
+        log_warn("a sandbox is not settled yet", KV("sandbox", l->s.id), KV("error", err->msg));
+        *err = (struct err){ 0 };
+        pause_settle_later(l);
+        return 0;
+    }
+    if (l->s.state == SANDBOX_PAUSED)
+        l->deadline = pause_deadline(l);
+    if (l->s.state != SANDBOX_RUNNING || !ran)
+        return 0;
+    l->deadline = deadline_of(l, m);
+    return renew_net(l, m, err);
+}
+
+/* 0 it is ours, -1 with err; or it must end although its machine is there. */
+enum { ENDED_WITH_MACHINE = 1 };
+
 static int keep(struct live *l, struct err *err)
 {
     struct provider *p = l->control->provider;
-    struct sandbox next = l->s;
     struct machine_state m;
 
     if (p->ops->adopt(p, l->s.id, &m, err))
         return -1;
-    next.state = m.paused ? SANDBOX_PAUSED : SANDBOX_RUNNING;
-    next.limits = m.limits;
-    if (next.state != l->s.state) {
-        enum sandbox_state was = (enum sandbox_state)l->s.state;
-
-        if (control_write(l->control, &next, was, NULL, err))
-            return -1;
-    }
-    l->s = next;
-    l->deadline = deadline_of(l, &m);
+    if (m.asleep && l->s.state == SANDBOX_RUNNING)
+        return ENDED_WITH_MACHINE;
+    if (!m.asleep)
+        l->s.limits = m.limits;
     l->touched = co_now();
-    if (renew_net(l, &m, err))
+    if (adopt_state(l, &m, err))
         return -1;
     if (forward_open(l, err)) { /* somebody took the port meanwhile: the rest of it still works */
         control_event_add(l, "failed", "system", err->msg, NULL);
@@ -147,6 +167,8 @@ static const char *gone_reason(const struct live *l)
         return "request: the server ended while it was being ended";
     if (l->s.end_ms && l->s.end_ms <= control_wall_ms())
         return "lifetime: its time-out passed while the server was not running";
+    if (l->s.state == SANDBOX_PAUSED)
+        return "itself: it was paused, and neither its machine nor its files were there at start";
     return "itself: its machine was gone at start";
 }
 
@@ -154,14 +176,18 @@ static int settle(struct live *l, bool machine, struct err *err)
 {
     bool end = !machine || l->s.state == SANDBOX_CREATING || l->s.state == SANDBOX_ENDING;
 
-    if (!end && keep(l, err)) {
-        if (err->code != ERR_NOT_FOUND)
-            return err_in(err, "adopt sandbox %s", l->s.id);
-        end = true;
+    int kept = end ? 0 : keep(l, err);
+
+    if (kept < 0 && err->code != ERR_NOT_FOUND)
+        return err_in(err, "adopt sandbox %s", l->s.id);
+    if (kept < 0) {
         machine = false;
         *err = (struct err){ 0 };
     }
-    if (end && life_end(l, "system", gone_reason(l), machine, err))
+    if ((end || kept) &&
+        life_end(l, "system",
+                 kept > 0 ? "itself: the computer was restarted while it ran" : gone_reason(l),
+                 machine, err))
         *err = (struct err){ 0 }; /* it is a leftover now */
     return 0;
 }

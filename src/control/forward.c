@@ -65,7 +65,8 @@ static void carry_out(void *arg)
     struct provider *p = f->control->provider;
     struct err ignored;
 
-    k->inner = p->ops->dial(p, f->live->s.id, f->port, co_in(CONNECT_MS), &ignored);
+    if (!control_wake(f->control, &f->live->s, &ignored))
+        k->inner = p->ops->dial(p, f->live->s.id, f->port, co_in(CONNECT_MS), &ignored);
     if (k->inner >= 0 && !f->closed) {
         control_touch(&f->live->s);
         k->users++;

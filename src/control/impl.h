@@ -21,6 +21,7 @@ enum {
 
 struct control_limits {
     int64_t sandboxes, user_sandboxes, map_bytes, init_ms, sample_s, ended_days, forward_conns;
+    int64_t paused_retention_s, pause_give_up_s;
     int64_t pool_size, pool_memory, pool_age_s, pool_idle_s;
 };
 extern struct control_limits control_limits;
@@ -51,6 +52,11 @@ struct live {
     int64_t deadline, touched; /* monotonic ms; NEVER: no deadline */
     int64_t due;               /* when to look at it: the heap's key */
     size_t slot;               /* in the heap */
+    int64_t again;             /* 0, or not before this: what failed at its time is tried again */
+    int64_t settle_ms;         /* ... after so long the last time */
+    int64_t failing;           /* since when pausing it at its end has failed; 0: it has not */
+    int64_t paused_ms;         /* since when, unix; 0: a former server knows */
+    int64_t paused_for;        /* the last time: ms */
 
     bool machine_gone; /* while it was being created: */
     struct err fault;  /* what ended its machine */
@@ -70,7 +76,7 @@ struct live {
 
 struct counts {
     uint64_t created_warm, created_cold, create_failed, ended, expired, pool_made, pool_failed;
-    uint64_t create_us;
+    uint64_t create_us, paused, resumed;
 };
 
 struct templates { /* a copy of the provider's list, because creates ask for it again and again */
@@ -174,6 +180,8 @@ void spec_fill(struct control *c, const struct actor *who, const struct create_s
 struct guest_init {
     const struct map *env;
     const char *token, *user, *workdir; /* NULL, "": not said */
+    bool known;                         /* the guest may demand the token already */
+    int64_t paused_ms;                  /* it has just stood still for so long; 0: it has not */
 };
 int guest_init(struct control *c, const struct client_to *to, const struct guest_init *g,
                struct err *err);
@@ -190,6 +198,9 @@ uint64_t life_net_ms(const struct life *l); /* the provider's own lifetime for i
 void life_arm(struct live *l);              /* after its deadline or state changed */
 void life_disarm(struct live *l);
 void life_serve(void *control);
+/* Holds off others; what `who` may not see or has ended is ERR_NOT_FOUND. live_unlock() it. */
+int life_lock(struct live *l, const struct actor *who, struct err *err);
+int life_extend(struct live *l, const struct actor *who, int64_t ms, struct err *err);
 /* Ends it. With its lock; machine: there is one to destroy. The row is written, or will be. */
 int life_end(struct live *l, const char *actor, const char *reason, bool machine, struct err *err);
 void leftover_machine(struct control *c, const char *ref);
@@ -222,6 +233,14 @@ void pool_follow(struct control *c);                 /* after the list of templa
 void pool_metrics(struct control *c, struct buf *out);
 
 int control_adopt(struct control *c, struct err *err);
+
+/* ---- pause, all with l's lock ---- */
+
+int life_pause(struct live *l, const char *actor, const char *why, struct err *err);
+int pause_settle(struct live *l, const struct machine_state *m, struct err *err);
+void pause_settle_now(struct live *l); /* one that is PAUSING or RESUMING, and nobody is at it */
+void pause_settle_later(struct live *l);
+int64_t pause_deadline(const struct live *l);
 
 /* ---- the rest ---- */
 

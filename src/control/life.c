@@ -55,8 +55,19 @@ void life_disarm(struct live *l)
 static int64_t due_of(const struct live *l)
 {
     int64_t idle = l->s.life.idle_ms ? l->touched + l->s.life.idle_ms : NEVER;
+    int64_t end = MIN(l->deadline, idle);
 
-    return l->s.state == SANDBOX_RUNNING ? MIN(l->deadline, idle) : NEVER;
+    switch ((enum sandbox_state)l->s.state) {
+    case SANDBOX_RUNNING: return MAX(end, l->again);
+    case SANDBOX_PAUSED: return l->deadline;
+    case SANDBOX_PAUSING:
+    case SANDBOX_RESUMING: return l->again ? l->again : NEVER;
+    case SANDBOX_CREATING:
+    case SANDBOX_ENDING:
+    case SANDBOX_ENDED:
+    case SANDBOX_STATES: break;
+    }
+    return NEVER;
 }
 
 /* Activity moves no entry: the entry comes up at the old time, and is put back. */
@@ -79,11 +90,68 @@ void life_arm(struct live *l)
 
 /* ---- expiry ---- */
 
+enum { PAUSE_RETRY_MS = 1000, PAUSE_RETRY_MAX_MS = 30000, WHY = 384 };
+
+static void end_expired(struct live *l, const char *why)
+{
+    struct err err = { 0 };
+
+    l->control->counts.expired++;
+    if (life_end(l, "system", why, true, &err))
+        log_warn("an expired sandbox is not ended yet", KV("sandbox", l->s.id),
+                 KV("error", err.msg));
+}
+
+/* It goes on while it cannot be paused, but not for ever. */
+static void pause_expired(struct live *l, const char *why)
+{
+    struct err err = { 0 };
+    char text[WHY];
+    int64_t failed_for, retry_ms;
+
+    if (!life_pause(l, "system", why, &err) || l->s.state != SANDBOX_RUNNING)
+        return;
+    if (!l->failing)
+        l->failing = co_now();
+    failed_for = co_now() - l->failing;
+    if (failed_for >= control_limits.pause_give_up_s * 1000) {
+        snprintf(text, sizeof(text), "%s, and pausing it failed for %lld s: %.200s", why,
+                 (long long)(failed_for / 1000), err.msg);
+        end_expired(l, text);
+        return;
+    }
+    log_warn("an expired sandbox cannot be paused", KV("sandbox", l->s.id), KV("error", err.msg));
+    retry_ms = MAX(failed_for, (int64_t)PAUSE_RETRY_MS);
+    l->again = co_in(MIN(retry_ms, (int64_t)PAUSE_RETRY_MAX_MS));
+    life_arm(l);
+}
+
+static void expire_running(struct live *l)
+{
+    bool idle = l->deadline > co_now();
+    char why[WHY];
+
+    if (idle)
+        snprintf(why, sizeof(why), "lifetime: nobody used it for %lld s",
+                 (long long)(l->s.life.idle_ms / 1000));
+    else
+        snprintf(why, sizeof(why), "lifetime: its time-out of %lld s has passed",
+                 (long long)(l->s.life.timeout_ms / 1000));
+    (l->s.life.expiry == EXPIRY_PAUSE ? pause_expired : end_expired)(l, why);
+}
+
+static void expire_paused(struct live *l)
+{
+    char why[WHY];
+
+    snprintf(why, sizeof(why), "retention: it was paused for %lld s (--paused-retention)",
+             (long long)control_limits.paused_retention_s);
+    end_expired(l, why);
+}
+
 static void expire(void *arg)
 {
     AUTO(live_releasep) struct live *l = arg;
-    bool idle;
-    char why[96];
     struct err err = { 0 };
 
     if (live_lock(l, &err))
@@ -93,17 +161,12 @@ static void expire(void *arg)
         live_unlock(l);
         return;
     }
-    idle = l->deadline > co_now();
-    if (idle)
-        snprintf(why, sizeof(why), "lifetime: nobody used it for %lld s",
-                 (long long)(l->s.life.idle_ms / 1000));
+    if (l->s.state == SANDBOX_RUNNING)
+        expire_running(l);
+    else if (l->s.state == SANDBOX_PAUSED)
+        expire_paused(l);
     else
-        snprintf(why, sizeof(why), "lifetime: its time-out of %lld s has passed",
-                 (long long)(l->s.life.timeout_ms / 1000));
-    l->control->counts.expired++;
-    if (life_end(l, "system", why, true, &err))
-        log_warn("an expired sandbox is not ended yet", KV("sandbox", l->s.id),
-                 KV("error", err.msg));
+        pause_settle_now(l);
     live_unlock(l);
 }
 
@@ -148,7 +211,7 @@ uint64_t life_net_ms(const struct life *l)
                                                      : limit_rows[LIMIT_LIFETIME].max;
 }
 
-static int lock_alive(struct live *l, const struct actor *who, struct err *err)
+int life_lock(struct live *l, const struct actor *who, struct err *err)
 {
     if (!table_may_see(who, &l->s))
         return table_not_found(str_of(l->s.id), err);
@@ -162,46 +225,67 @@ static int lock_alive(struct live *l, const struct actor *who, struct err *err)
 
 static int64_t deadline_in(int64_t ms) { return ms ? co_now() + ms : NEVER; }
 
+/* Written down; the provider has no part in it. */
+static int note_timeout(struct live *l, const struct actor *who, const struct sandbox *next,
+                        const char *since, struct err *err)
+{
+    int64_t ms = next->life.timeout_ms;
+    char text[80] = "it has no time-out any more";
+    struct event e = control_event_of(&l->s, "timeout-changed", who ? who->name : "system", text);
+
+    if (ms)
+        snprintf(text, sizeof(text), "its time-out is %lld s from %s", (long long)(ms / 1000),
+                 since);
+    return control_save(l, next, &e, err);
+}
+
 static int move_deadline(struct live *l, const struct actor *who, int64_t ms, struct err *err)
 {
     struct provider *p = l->control->provider;
     struct limits net = { 0 }, old = { .lifetime_ms = life_net_ms(&l->s.life) };
     struct sandbox next = l->s;
-    char text[64] = "it has no time-out any more";
-    struct event e = control_event_of(&l->s, "timeout-changed", who ? who->name : "system", text);
     struct err ignored;
 
     next.life.timeout_ms = ms;
-    next.end_ms = ms ? e.at_ms + ms : 0;
-    if (ms)
-        snprintf(text, sizeof(text), "its time-out is %lld s from now", (long long)(ms / 1000));
+    if (l->s.state == SANDBOX_PAUSED)
+        return note_timeout(l, who, &next, "the moment it is resumed", err);
+    next.end_ms = ms ? control_wall_ms() + ms : 0;
     net.lifetime_ms = life_net_ms(&next.life);
     if (p->ops->limits(p, l->s.id, &net, err))
         return -1;
-    if (control_save(l, &next, &e, err)) {
+    if (note_timeout(l, who, &next, "now", err)) {
         p->ops->limits(p, l->s.id, &old, &ignored); /* later than it was, never earlier */
         return -1;
     }
     l->deadline = deadline_in(ms);
+    l->again = l->failing = 0;
     life_arm(l);
     return 0;
+}
+
+int life_extend(struct live *l, const struct actor *who, int64_t ms, struct err *err)
+{
+    bool later = l->s.state == SANDBOX_PAUSED
+                     ? l->s.life.timeout_ms && (!ms || ms > l->s.life.timeout_ms)
+                     : deadline_in(ms) > l->deadline;
+
+    return later ? move_deadline(l, who, ms, err) : 0;
 }
 
 int control_set_timeout(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
                         bool extend, struct err *err)
 {
     struct live *l = live_of(s);
-    int r = 0;
+    int r;
 
     (void)c;
     if (life_check_timeout(ms, err) < 0)
         return -1;
     live_hold(l);
-    if (lock_alive(l, who, err)) {
+    if (life_lock(l, who, err)) {
         r = -1;
     } else {
-        if (!extend || deadline_in(ms) > l->deadline)
-            r = move_deadline(l, who, ms, err);
+        r = extend ? life_extend(l, who, ms, err) : move_deadline(l, who, ms, err);
         live_unlock(l);
     }
     live_release(l);
@@ -257,7 +341,7 @@ int control_set_limits(struct control *c, const struct actor *who, struct sandbo
                        "limits '%s' and '%s' are set when a sandbox is created, and stay",
                        limit_rows[LIMIT_FILES].name, limit_rows[LIMIT_LOG].name);
     live_hold(l);
-    r = lock_alive(l, who, err);
+    r = life_lock(l, who, err);
     if (!r) {
         r = change_limits(l, who, want, err);
         live_unlock(l);
@@ -281,7 +365,7 @@ int control_kill(struct control *c, const struct actor *who, struct sandbox *s, 
     else
         snprintf(why, sizeof(why), "request: ended by %s", who ? who->name : "the system");
     live_hold(l);
-    r = lock_alive(l, who, err);
+    r = life_lock(l, who, err);
     if (!r) {
         r = life_end(l, who ? who->name : "system", why, true, err);
         live_unlock(l);

@@ -41,6 +41,8 @@ void control_metrics(struct control *c, struct buf *out)
             n->create_failed);
     counter(out, "cove_sandboxes_ended_total", "Sandboxes that have ended", n->ended);
     counter(out, "cove_sandboxes_expired_total", "Those that ended by their lifetime", n->expired);
+    counter(out, "cove_sandboxes_paused_total", "Sandboxes that were paused", n->paused);
+    counter(out, "cove_sandboxes_resumed_total", "Sandboxes that were resumed", n->resumed);
     counter(out, "cove_pool_made_total", "Machines made ahead", n->pool_made);
     counter(out, "cove_pool_failures_total", "Machines that could not be made ahead",
             n->pool_failed);

@@ -35,10 +35,10 @@ static int dial(void *arg, int64_t until, struct err *err)
     }
     switch ((enum sandbox_state)l->s.state) {
     case SANDBOX_CREATING:
+    case SANDBOX_RESUMING: /* whoever resumes it; the router lets nobody else in */
     case SANDBOX_RUNNING: return p->ops->dial(p, l->s.id, w->port, until, err);
     case SANDBOX_PAUSING:
     case SANDBOX_PAUSED:
-    case SANDBOX_RESUMING:
         return err_set(err, ERR_CONFLICT, "sandbox %s is %s", l->s.id,
                        sandbox_state_names[l->s.state]);
     case SANDBOX_ENDING:
@@ -106,6 +106,8 @@ static void put_init(struct buf *b, const struct guest_init *g, const char *user
         json_kv_str(b, "defaultUser", user);
     if (g->workdir && *g->workdir)
         json_kv_str(b, "defaultWorkdir", g->workdir);
+    if (g->paused_ms)
+        json_kv_int(b, "pausedMs", g->paused_ms);
     json_close(b, '}');
 }
 
@@ -133,19 +135,23 @@ int guest_init(struct control *c, const struct client_to *to, const struct guest
                struct err *err)
 {
     AUTO(client_closep) struct exchange *x = NULL;
-    AUTO(buf_free) struct buf body = { 0 };
+    AUTO(buf_free) struct buf body = { 0 }, headers = { 0 };
     struct client_to where = *to;
 
     put_init(&body, g, c->one_user ? "root" : g->user);
+    buf_puts(&headers, "Content-Type: application/json\r\n");
+    if (g->known && g->token && *g->token)
+        buf_printf(&headers, "X-Access-Token: %s\r\n", g->token);
     where.connect_ms = where.answer_ms = control_limits.init_ms;
     x = client_do(&c->client, &where,
                   &(struct client_request){ .method = STR("POST"),
                                             .target = STR("/init"),
-                                            .headers = STR("Content-Type: application/json\r\n"),
+                                            .headers = buf_str(&headers),
                                             .body = buf_str(&body) },
                   err);
     if (body.data)
         explicit_bzero(body.data, body.len);
+    explicit_bzero(headers.data, headers.len);
     if (!x)
         return -1;
     return x->head.status == 204 ? 0 : refused(x, err);

@@ -106,9 +106,8 @@ static int check_forwards(const struct objs *forwards, struct err *err)
 
 static int check_life(const struct life *l, struct err *err)
 {
-    if (l->expiry == EXPIRY_PAUSE)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "pausing at the end of the time-out is not supported: let it be ended");
+    if (l->expiry < 0 || l->expiry >= SANDBOX_EXPIRIES)
+        return err_set(err, ERR_INVALID, "a sandbox is killed or paused at its end");
     if (l->idle_ms < 0 || l->idle_ms > (int64_t)limit_rows[LIMIT_LIFETIME].max)
         return err_set(err, ERR_INVALID, "the idle time must be from 0 to %lld s",
                        (long long)(limit_rows[LIMIT_LIFETIME].max / 1000));

@@ -11,14 +11,15 @@
 enum { GUEST_PORT = 49983 }; /* where E2B's clients expect envd */
 
 struct guest {
-    int root;              /* descriptor of the directory that all paths are resolved in */
-    bool chrooted;         /* root is not our own "/": commands enter it first */
-    bool privileged;       /* we may become other users */
-    bool init;             /* pid 1: reaps orphans, and ends the sandbox when it ends */
-    char *default_user;    /* owned; never NULL */
-    char *default_workdir; /* owned; NULL: the user's home */
-    char *token;           /* owned; NULL: not in secure mode */
-    struct map env;        /* owned; given by /init to every process */
+    int root;                  /* descriptor of the directory that all paths are resolved in */
+    bool chrooted;             /* root is not our own "/": commands enter it first */
+    bool privileged;           /* we may become other users */
+    bool init;                 /* pid 1: reaps orphans, and ends the sandbox when it ends */
+    char *default_user;        /* owned; never NULL */
+    char *default_workdir;     /* owned; NULL: the user's home */
+    char *token;               /* owned; NULL: not in secure mode */
+    struct map env;            /* owned; given by /init to every process */
+    int64_t pauses, paused_ms; /* how often and how long the sandbox stood still */
     struct list processes;
     struct list watchers;
     bool stopping;

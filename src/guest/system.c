@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "guest/guest.h"
 #include "guest/user.h"
@@ -127,6 +128,8 @@ static int get_metrics(struct call *c, void *body, struct err *err)
     json_kv_int(&json, "mem_used_mib", (int64_t)(w.m.mem_used >> 20));
     json_kv_int(&json, "disk_used", (int64_t)w.m.disk_used);
     json_kv_int(&json, "disk_total", (int64_t)w.m.disk_total);
+    json_kv_int(&json, "pauses", call_guest(c)->pauses);
+    json_kv_int(&json, "paused_ms", call_guest(c)->paused_ms);
     json_close(&json, '}');
     return call_reply_json(c, 200, &json);
 }
@@ -149,6 +152,7 @@ static int get_envs(struct call *c, void *body, struct err *err)
 struct init_request {
     struct map env;
     char *token, *user, *workdir;
+    int64_t paused_ms;
 };
 
 static const struct field init_fields[] = {
@@ -158,6 +162,8 @@ static const struct field init_fields[] = {
              .help = "from now on required in X-Access-Token"),
     FIELD_AS(struct init_request, user, "defaultUser", F_STR, .max = 64),
     FIELD_AS(struct init_request, workdir, "defaultWorkdir", F_STR, .max = 4096),
+    FIELD_AS(struct init_request, paused_ms, "pausedMs", F_INT, .max = INT64_MAX / 2,
+             .help = "the sandbox has just stood still for so long"),
     {},
 };
 
@@ -167,6 +173,15 @@ static void replace(char **owned, const char *with)
         return;
     free(*owned);
     *owned = xstrdup(with);
+}
+
+/* No clock stops with us: what slept is late by so much, and everybody inside sees the time jump.
+ * The sum stays a number, whatever we are told. */
+static void was_paused(struct guest *g, int64_t ms)
+{
+    log_info("the sandbox stood still: clocks have moved on", KVI("ms", ms));
+    g->pauses++;
+    g->paused_ms = MIN(g->paused_ms, INT64_MAX / 2) + ms;
 }
 
 /* Whoever knows the token in force may change it; httpd's hook has checked that. The protocol's
@@ -186,6 +201,8 @@ static int post_init(struct call *c, void *body, struct err *err)
     }
     if (req.env.items && guest_set_env(g, &req.env, err)) /* absent: as it was */
         return -1;
+    if (req.paused_ms)
+        was_paused(g, req.paused_ms);
     replace(&g->token, req.token);
     replace(&g->default_user, req.user);
     replace(&g->default_workdir, req.workdir);

@@ -431,3 +431,18 @@ int cgroup_freeze(const struct cgroups *c, const char *name, bool frozen, struct
     return err_set(err, ERR_TIMEOUT, "sandbox %s did not freeze within %d ms", name,
                    FREEZE_TRIES * PAUSE_US / 1000);
 }
+
+/* Version 2 wants to know how much; version 1 takes what it can get. */
+void cgroup_reclaim(const struct cgroups *c, const char *name)
+{
+    char bytes[24];
+    uint64_t used;
+
+    if (c->v1[CGROUP_MEMORY] >= 0)
+        cgroup_write(c->v1[CGROUP_MEMORY], name, "memory.force_empty", "0");
+    else if (c->v2[CGROUP_MEMORY] &&
+             !cgroup_read_number(c->unified, name, "memory.current", &used)) {
+        snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)used);
+        cgroup_write(c->unified, name, "memory.reclaim", bytes);
+    }
+}

@@ -52,6 +52,8 @@ size_t cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_
 int cgroup_freeze(const struct cgroups *c, const char *name, bool frozen, struct err *err);
 int cgroup_freeze_ask(const struct cgroups *c, const char *name, bool frozen, struct err *err);
 int cgroup_freeze_done(const struct cgroups *c, const char *name, bool frozen, struct err *err);
+/* Asks the kernel to put its memory elsewhere: as far as that goes. Slow. */
+void cgroup_reclaim(const struct cgroups *c, const char *name);
 void cgroup_usage(const struct cgroups *c, const char *name, struct cgroup_usage *out);
 uint64_t cgroup_cache_bytes(const struct cgroups *c, const char *name); /* of memory_bytes */
 /* A descriptor that becomes readable (version 1) or urgent (EPOLLPRI, version 2) when the memory

@@ -2,7 +2,7 @@
  *
  * <run>/boxes/<id> is written before anything of a sandbox is made and again when it has a process.
  * A process is the one that was recorded if boot, pid and start time agree. What is recorded and
- * does not live is taken away: cgroups, layer, number. */
+ * does not live is taken away: cgroups, layer (unless it is paused: note.c), number. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,8 @@
 #include "jail/cgroup_files.h"
 #include "keep/keeper.h"
 
-enum { RECORD_MAGIC = 0x626f7831, BOOT_ID = 40, END_MS = 2000 };
+enum { RECORD_MAGIC = 0x626f7831, END_MS = 2000 };
+enum { FROZEN = 1, FRESH = 2 }; /* how it is */
 
 struct record {
     uint32_t magic, size;
@@ -31,13 +32,13 @@ struct record {
     struct keep_create spec;
     uint32_t family, number;
     int32_t pid; /* 0: it was being built */
-    uint32_t frozen;
+    uint32_t is;
     uint64_t started; /* of pid 1, in clock ticks since boot */
     int64_t deadline_wall_ms;
     uint64_t oom_kills, pids_refused;
 };
 
-static void boot_id(char out[BOOT_ID])
+void adopt_boot(char out[BOOT_ID])
 {
     static char id[BOOT_ID]; /* it outlives us by definition */
     AUTO(closep) int fd = *id ? -1 : open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -96,7 +97,7 @@ int adopt_record(struct box *b, struct err *err)
         .family = b->family,
         .number = b->slot ? b->slot->ids.number : 0,
         .pid = b->jail.pid,
-        .frozen = b->frozen,
+        .is = (b->frozen ? FROZEN : 0) | (b->fresh ? FRESH : 0),
         .started = b->started,
         .deadline_wall_ms = b->deadline == NEVER ? INT64_MAX : wall_ms() + b->deadline - clock_ms(),
         .oom_kills = b->oom_kills,
@@ -106,7 +107,7 @@ int adopt_record(struct box *b, struct err *err)
     memcpy(r.name, b->name, sizeof(r.name));
     if (b->generation)
         memcpy(r.fingerprint, b->generation->host.fingerprint, sizeof(r.fingerprint));
-    boot_id(r.boot);
+    adopt_boot(r.boot);
     fd = openat(k->records, b->id, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || pwrite(fd, &r, sizeof(r), 0) != sizeof(r))
         return err_sys(err, "write the record of sandbox %s", b->id);
@@ -141,7 +142,7 @@ static int open_if_alive(const struct record *r)
     char boot[BOOT_ID];
     int pidfd;
 
-    boot_id(boot);
+    adopt_boot(boot);
     if (r->pid <= 0 || memcmp(boot, r->boot, sizeof(boot)))
         return -1;
     pidfd = (int)syscall(SYS_pidfd_open, r->pid, 0);
@@ -178,18 +179,24 @@ static void end_now(struct box *b)
 
     syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0);
     poll(&p, 1, END_MS);
-    box_free(b);
+    if (b->noted && b->layer >= 0)
+        box_sleep(b);
+    else
+        box_free(b);
 }
 
 static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct err *err)
 {
     struct box *b = box_new(k, r->id);
+    struct note note;
+    bool noted = !note_read(k, r->id, &note);
+    int half_woken;
 
     memcpy(b->name, r->name, sizeof(b->name));
     b->spec = r->spec;
     b->family = r->family;
     b->started = r->started;
-    b->frozen = r->frozen;
+    b->fresh = r->is & FRESH;
     b->oom_kills = r->oom_kills;
     b->pids_refused = r->pids_refused;
     b->jail = (struct jail){ .pid = r->pid, .pidfd = pidfd, .sock = -1 };
@@ -197,10 +204,16 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     b->phase = PHASE_RUNNING;
     b->deadline =
         r->deadline_wall_ms == INT64_MAX ? NEVER : clock_ms() + r->deadline_wall_ms - wall_ms();
+    half_woken = pause_adopt(b, noted ? &note : NULL);
     b->layer = layer_open(k->volume, b->name, err);
-    if (b->layer < 0 || flock(b->layer, LOCK_SH | LOCK_NB) ||
-        (!k->o.rootless && take_slot(b, r, err)) || source_adopt(b, r->fingerprint, err) ||
-        box_watch(b, err)) {
+    if (b->layer >= 0 && flock(b->layer, LOCK_SH | LOCK_NB))
+        err_sys(err, "lock layer %s", b->name);
+    if (half_woken && b->layer >= 0 && !err->code) {
+        end_now(b);
+        return 0;
+    }
+    if (b->layer < 0 || err->code || (!k->o.rootless && take_slot(b, r, err)) ||
+        source_adopt(b, r->fingerprint, err) || box_watch(b, err)) {
         end_now(b); /* nobody could ever end it later */
         return -1;
     }
@@ -219,7 +232,7 @@ static void take_away(struct keeper *k, const struct record *r)
     if (k->cgroups.unified >= 0)
         cgroup_write(k->cgroups.unified, r->name, "cgroup.kill", "1");
     cgroup_remove(&k->cgroups, r->name);
-    layer = layer_open(k->volume, r->name, &err);
+    layer = note_exists(k, r->id) ? -1 : layer_open(k->volume, r->name, &err);
     if (layer >= 0) {
         close(layer);
         reaper_delete(k, r->name);
@@ -274,5 +287,5 @@ int adopt_all(struct keeper *k, struct err *err)
             consider(k, e->d_name);
     if (d)
         closedir(d);
-    return 0;
+    return pause_adopt_all(k, err);
 }

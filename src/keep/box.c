@@ -72,14 +72,13 @@ static void unwatch(struct box *b, struct source *s)
     s->fd = -1;
 }
 
-void box_free(struct box *b)
+/* All but its files. */
+static void release(struct box *b)
 {
     struct keeper *k = b->keeper;
 
-    box_freeze_end(b, "has ended");
+    pause_cancel(b, "has ended");
     list_remove(&b->waiting);
-    list_remove(&b->all);
-    k->nboxes--;
     if (b->ended.fd < 0) /* not watched yet, but ours all the same */
         b->ended.fd = b->jail.pidfd;
     if (b->report.fd < 0)
@@ -89,16 +88,41 @@ void box_free(struct box *b)
     unwatch(b, &b->memory);
     if (b->cgroup_made)
         cgroup_remove(&k->cgroups, b->name);
-    slots_put(k, b->slot);
+    slots_put(k, TAKE(b->slot, NULL));
     if (b->socket_made)
         unlinkat(k->sockets, b->id, 0);
+    b->cgroup_made = b->socket_made = b->collected = false;
+    b->jail = (struct jail){ .pidfd = -1, .sock = -1 };
+    b->started = 0;
+    source_close(b);
+    adopt_forget(b);
+}
+
+void box_free(struct box *b)
+{
+    struct keeper *k = b->keeper;
+
+    release(b);
+    list_remove(&b->all);
+    k->nboxes--;
+    if (b->noted)
+        pause_forget(b);
     if (b->layer >= 0) {
         close(b->layer);
         reaper_delete(k, b->name);
     }
-    source_close(b);
-    adopt_forget(b);
     free(b);
+}
+
+void box_sleep(struct box *b)
+{
+    log_info("its processes are gone, its files are kept", KV("sandbox", b->id));
+    release(b);
+    b->phase = PHASE_ASLEEP;
+    b->frozen = true;
+    b->fresh = b->waking = false;
+    b->deadline = NEVER;
+    b->oom_kills = b->pids_refused = 0;
 }
 
 /* ---- building ---- */
@@ -109,6 +133,8 @@ static int make_layer(struct box *b, struct err *err)
     char from[KEEP_NAME_ROOM];
     AUTO(closep) int source = -1;
 
+    if (b->layer >= 0) /* it slept */
+        return 0;
     if (b->create.verb == KEEP_RESTORE) {
         snprintf(from, sizeof(from), "snap-%s", b->spec.snapshot);
         source = layer_open(v, from, err);
@@ -261,7 +287,11 @@ static void fail(struct box *b, const struct err *err)
     else
         keeper_event_failed(b, err);
     keeper_reply(&b->end, b->id, NULL, NULL); /* it wanted it gone: it is */
-    box_free(b);
+    b->create.client = b->end.client = NULL;
+    if (b->noted && b->layer >= 0)
+        box_sleep(b);
+    else
+        box_free(b);
 }
 
 static void reply_created(struct box *b)
@@ -291,6 +321,17 @@ static void reply_eagerly(struct box *b)
     close(fd);
 }
 
+/* From here on it is one like any other. */
+static int woken(struct box *b, struct err *err)
+{
+    b->frozen = b->waking = false;
+    b->fresh = true;
+    if (adopt_record(b, err))
+        return -1;
+    pause_forget(b);
+    return 0;
+}
+
 /* The child said how its building went, by a word or by executing the guest. */
 static void on_report(struct source *s)
 {
@@ -313,6 +354,10 @@ static void on_report(struct source *s)
         return;
     }
     b->phase = PHASE_RUNNING;
+    if (b->waking && woken(b, &err)) {
+        fail(b, &err);
+        return;
+    }
     reply_created(b);
 }
 
@@ -350,7 +395,7 @@ static int build(struct box *b, struct err *err)
     b->deadline = clock_ms() + (int64_t)b->spec.limits.lifetime_ms; /* a part of its record */
     if (adopt_record(b, err) || start(b, err) || adopt_record(b, err))
         return -1;
-    if (b->spec.flags & KEEP_EAGER)
+    if (b->spec.flags & KEEP_EAGER && !b->waking)
         reply_eagerly(b);
     if (box_watch(b, err))
         return -1;
@@ -364,6 +409,38 @@ void box_continue(struct box *b)
 
     if (build(b, &err))
         fail(b, &err);
+}
+
+/* As soon as it has a network; answers by itself from here on. */
+static void begin_building(struct box *b, struct err *err)
+{
+    struct keeper *k = b->keeper;
+
+    if (!k->o.rootless) {
+        b->slot = slots_take(k, b->spec.network);
+        if (!b->slot)
+            list_push(&k->waiting, &b->waiting);
+        slots_want(k, b->spec.network, err);
+    }
+    if (b->slot || k->o.rootless)
+        box_continue(b);
+}
+
+int box_wake(struct box *b, const struct pending *reply, struct err *err)
+{
+    if (b->keeper->stopping)
+        return err_set(err, ERR_UNAVAILABLE, "the keeper is ending");
+    if (source_open(b, err)) {
+        source_close(b);
+        if (err->code == ERR_NOT_FOUND) /* it is not the sandbox that is not there */
+            err->code = ERR_CONFLICT;
+        return err_in(err, "sandbox %s cannot be started again on its files", b->id);
+    }
+    b->create = *reply;
+    b->waking = true;
+    b->phase = PHASE_WAITING;
+    begin_building(b, err);
+    return 0;
 }
 
 int box_create(struct keeper *k, struct client *c, const struct keep_request *r, struct err *err)
@@ -388,23 +465,35 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
         box_free(b);
         return -1;
     }
-    if (!k->o.rootless) {
-        b->slot = slots_take(k, b->spec.network);
-        if (!b->slot)
-            list_push(&k->waiting, &b->waiting);
-        slots_want(k, b->spec.network, err);
-    }
-    if (b->slot || k->o.rootless)
-        box_continue(b); /* answers by itself from here on */
+    begin_building(b, err);
     return 0;
 }
 
 /* ---- ending ---- */
 
+static void end_asleep(struct box *b, enum keep_reason reason)
+{
+    struct pending end = b->end;
+    struct keep_state last;
+    char id[KEEP_ID];
+
+    memcpy(id, b->id, sizeof(id));
+    b->reason = reason;
+    box_measure(b, &last);
+    keeper_event_ended(b, 0, &last);
+    box_free(b);
+    keeper_reply(&end, id, NULL, &last);
+}
+
 void box_end(struct box *b, enum keep_reason reason)
 {
     if (b->phase == PHASE_ENDING)
         return;
+    pause_forget(b);
+    if (b->phase == PHASE_ASLEEP) {
+        end_asleep(b, reason);
+        return;
+    }
     if (b->phase == PHASE_WAITING) { /* nothing runs yet */
         struct err err;
 
@@ -444,6 +533,10 @@ static void on_ended(struct source *s)
         on_report(&b->report);
         return;
     }
+    if (b->noted && b->phase != PHASE_ENDING) {
+        box_sleep(b);
+        return;
+    }
     box_measure(b, &last);
     if (b->phase != PHASE_ENDING)
         b->reason = b->oom_kills && status == SIGKILL ? ENDED_MEMORY : ENDED_BY_ITSELF;
@@ -481,9 +574,13 @@ void box_state(const struct box *b, struct keep_state *out)
 {
     *out = (struct keep_state){
         .limits = b->spec.limits,
-        .left_ms = b->deadline == NEVER ? INT64_MAX : b->deadline - clock_ms(),
+        .left_ms = b->frozen              ? b->left
+                   : b->deadline == NEVER ? INT64_MAX
+                                          : b->deadline - clock_ms(),
         .pid = b->jail.pid,
         .frozen = b->frozen,
+        .asleep = b->phase == PHASE_ASLEEP,
+        .fresh = b->fresh,
         .network = b->spec.network,
         .unenforced = box_unenforced(b->keeper),
     };

@@ -63,6 +63,7 @@ int job_start(struct keeper *k, job_work *work, job_done *done, void *arg, struc
     if (!pid) {
         close(pair[0]);
         keeper_forked(k);
+        keeper_let_go(k);
         run(work, arg, pair[1]);
     }
     close(pair[1]);

@@ -49,7 +49,7 @@ static void forget_client(struct client *c)
             b->create.client = NULL;
         if (b->end.client == c)
             b->end.client = NULL;
-        if (b->freeze.client == c)
+        if (b->freeze.client == c) /* it becomes paused all the same */
             b->freeze.client = NULL;
         if (b->owner == c)
             b->owner = NULL;
@@ -309,7 +309,9 @@ static int watch_signals(struct keeper *k, struct err *err)
 
 static void init(struct keeper *k, const struct keep_options *o)
 {
-    *k = (struct keeper){ .o = *o, .lock = -1, .zygote.sock = -1, .sockets = -1, .records = -1 };
+    *k = (struct keeper){
+        .o = *o, .lock = -1, .zygote.sock = -1, .sockets = -1, .records = -1, .notes = -1
+    };
     k->listener.fd = k->signals.fd = k->net_ready.fd = k->reaper.sock = k->ids.dir = -1;
     k->lifeline = (struct source){ o->lifeline ? o->lifeline : -1, on_lifeline };
     k->outside = -1;
@@ -359,7 +361,7 @@ static int start(struct keeper *k, struct err *err)
         return -1;
     hurry_cgroups(k);
     if (volume_open(k->o.data_dir, &k->volume, err) || source_start(k, err) ||
-        (k->o.socket < 0 && reaper_start(k, err)))
+        (k->o.socket < 0 && reaper_start(k, err)) || note_open(k, err))
         return -1;
     if (adopt_all(k, err))
         return -1;
@@ -472,6 +474,19 @@ static void tell(const struct keeper *k)
         log_warn("without root sandboxes have no network, and only their guest can be reached");
 }
 
+/* Those that sleep need no volume until they are woken. */
+static bool all_asleep(struct keeper *k)
+{
+    struct box *b;
+
+    list_each(b, &k->boxes, all) {
+        if (b->phase != PHASE_ASLEEP)
+            return false;
+        close(TAKE(b->layer, -1));
+    }
+    return true;
+}
+
 int keep_run(const struct keep_options *o, struct err *err)
 {
     static struct keeper k;
@@ -488,7 +503,7 @@ int keep_run(const struct keep_options *o, struct err *err)
         serve(&k);
     }
     finish(&k);
-    if (!r && o->socket < 0 && !k.nboxes)
+    if (!r && o->socket < 0 && all_asleep(&k))
         mounts_leave(&k);
     return r;
 }

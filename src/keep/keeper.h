@@ -42,7 +42,19 @@ struct generation { /* of template host; lives while a sandbox or the keeper use
     size_t users;
 };
 
-enum phase { PHASE_WAITING, PHASE_BUILDING, PHASE_RUNNING, PHASE_ENDING };
+/* ASLEEP: paused, and its processes are gone; there are its files and a note of what it was */
+enum phase { PHASE_WAITING, PHASE_BUILDING, PHASE_RUNNING, PHASE_ENDING, PHASE_ASLEEP };
+enum pausing { PAUSING_NOT, PAUSING_FLUSH, PAUSING_FREEZE, PAUSING_SETTLE }; /* how far it is */
+
+enum { BOOT_ID = 40 };
+struct note { /* <data>/paused/<id>: a paused sandbox, whose files are to be kept */
+    uint32_t magic, size;
+    char id[KEEP_ID], name[KEEP_NAME_ROOM], boot[BOOT_ID], run_dir[KEEP_PATH];
+    struct keep_create spec;
+    uint32_t family;
+    int32_t pid; /* of the one that was frozen */
+    uint64_t started;
+};
 
 struct pending {           /* a request that is answered later */
     struct client *client; /* NULL: it has left, or nobody asked */
@@ -57,9 +69,18 @@ struct box { /* one sandbox */
     char id[KEEP_ID];
     char name[KEEP_NAME_ROOM]; /* of its cgroups and its layer */
     enum phase phase;
-    bool frozen;
-    struct pending freeze; /* to be answered when it is frozen, or not within ... */
-    int64_t freeze_until;
+    bool frozen;             /* paused, and that is on disk */
+    bool noted;              /* there is a note of it */
+    bool waking;             /* being built again on its files */
+    bool snapshotting;       /* a child takes one of it */
+    bool fresh;              /* woken from its files, and not paused since */
+    enum pausing pausing;    /* on the way there: */
+    struct pending freeze;   /* whom to answer then ... */
+    int64_t freeze_until;    /* ... or when freezing has failed */
+    bool in_flush;           /* the flush that runs now is for it */
+    int64_t flush_from;      /* us; when its wait for one began */
+    uint64_t flush_us;       /* what its flushes took */
+    int64_t left;            /* of its lifetime, while it is paused; NEVER */
     struct keep_create spec; /* as asked, limits filled */
     struct client *owner;    /* hears of events; NULL: nobody */
     struct pending create, end;
@@ -110,6 +131,8 @@ struct keeper {
     char stage[64];
     int64_t next_tick;
     size_t freezing; /* boxes that are not quite frozen yet */
+    bool flushing;   /* a child writes out the volume */
+    int notes;       /* <data>/paused; -1: nothing of ours is paused for long */
     bool stopping;
 };
 
@@ -126,13 +149,34 @@ int box_watch(struct box *b, struct err *err);
 int box_network(struct box *b);                  /* its network namespace */
 uint32_t box_unenforced(const struct keeper *k); /* bits 1 << enum limit_id */
 struct box *box_new(struct keeper *k, const char *id);
-void box_free(struct box *b); /* gives everything back; also half-made ones */
+void box_free(struct box *b);  /* gives everything back; also half-made ones */
+void box_sleep(struct box *b); /* the same, but for its files, its note and its name */
+/* Starts it again on its files; answers later. */
+int box_wake(struct box *b, const struct pending *reply, struct err *err);
 
-/* freeze.c */
-int box_freeze(struct box *b, const struct pending *reply, struct err *err); /* 1 done, 0 later */
-int box_thaw(struct box *b, struct err *err);
-void box_freeze_end(struct box *b, const char *why); /* before it is frozen; else does nothing */
+/* freeze.c: a part of pausing; tells pause_frozen(), at once or later */
+void freeze_begin(struct box *b);
+void freeze_forget(struct box *b);
 void freeze_tick(struct keeper *k);
+
+/* pause.c */
+int box_pause(struct box *b, const struct pending *reply, struct err *err); /* 1 done, 0 later */
+/* lifetime_ms: from now on; 0: what was left of it. */
+int box_resume(struct box *b, uint64_t lifetime_ms, struct err *err);
+void pause_frozen(struct box *b, const struct err *err); /* err NULL: it is */
+void pause_cancel(struct box *b, const char *why); /* one that is under way; else does nothing */
+void pause_forget(struct box *b);                  /* its files are not to be kept any more */
+/* One that lives, of which there is this note or none (NULL). 1: it was only half woken. */
+int pause_adopt(struct box *b, const struct note *n);
+int pause_adopt_all(struct keeper *k, struct err *err); /* those without processes */
+
+/* note.c */
+int note_open(struct keeper *k, struct err *err);
+int note_write(const struct box *b, struct err *err); /* on disk but for its name: then sync */
+int note_sync(const struct keeper *k, struct err *err);
+int note_read(const struct keeper *k, const char *id, struct note *out); /* -1: none, or not ours */
+bool note_exists(const struct keeper *k, const char *id);
+void note_remove(const struct keeper *k, const char *id);
 
 /* source.c: what a sandbox is built on */
 int source_open(struct box *b, struct err *err); /* finds its template */
@@ -158,10 +202,11 @@ void slots_wait(struct keeper *k); /* until the netmaker has ended */
 int reaper_start(struct keeper *k, struct err *err);
 void reaper_delete(struct keeper *k, const char *layer);
 void reaper_finish(struct keeper *k); /* waits until all that was asked is deleted */
+void keeper_let_go(struct keeper *k); /* in a child: of all that belongs to sandboxes */
 
 int keeper_begin(struct keeper *k, const struct jail_spec *s, struct jail *out, struct err *err);
 
-/* jobs.c: what takes long, in a child */
+/* jobs.c: what takes long, in a child, which has no descriptor of any sandbox */
 typedef int job_work(void *arg, struct err *err);
 typedef void job_done(struct keeper *k, void *arg, const struct err *err); /* err NULL: it worked */
 int job_start(struct keeper *k, job_work *work, job_done *done, void *arg, struct pending *reply,
@@ -183,6 +228,7 @@ void mounts_leave(const struct keeper *k);
 int adopt_all(struct keeper *k, struct err *err);
 int adopt_record(struct box *b, struct err *err); /* writes its record, if we keep any */
 void adopt_forget(const struct box *b);
+void adopt_boot(char out[BOOT_ID]); /* the id of this boot of the machine */
 
 /* keeper.c */
 void keeper_forked(struct keeper *k); /* in a child: lets go of what would keep others waiting */

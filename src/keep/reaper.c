@@ -118,8 +118,8 @@ static void let_go_slot(const struct slot *s)
 }
 
 /* A layer's space, a network namespace, a number and a generation are free when the last descriptor
- * is closed; one of ours must not be that. */
-static void let_go(struct keeper *k)
+ * is closed; one of ours must not be that: the next keeper would find them taken. */
+void keeper_let_go(struct keeper *k)
 {
     const struct box *b;
     const struct slot *s;
@@ -140,7 +140,7 @@ static void let_go(struct keeper *k)
     list_each(s, &k->asked, all)
         let_go_slot(s);
     closep(&k->generation->host.lock);
-    closep(&k->lock); /* the next keeper does not wait for what is being deleted */
+    closep(&k->lock); /* the next keeper does not wait for what we do */
 }
 
 static _Noreturn void run(const struct keeper *k, int sock)
@@ -181,7 +181,7 @@ int reaper_start(struct keeper *k, struct err *err)
     if (!k->reaper.pid) {
         close(pair[0]);
         keeper_forked(k);
-        let_go(k);
+        keeper_let_go(k);
         run(k, pair[1]);
     }
     close(pair[1]);

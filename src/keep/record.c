@@ -96,6 +96,7 @@ static int check_body(const struct keep_request *r, struct err *err)
     case KEEP_CREATE:
     case KEEP_RESTORE: return check_create(r, err);
     case KEEP_SNAPSHOT: return check_id("snapshot", r->u.snapshot, err);
+    case KEEP_THAW:
     case KEEP_LIMITS: l = r->u.limits; return limits_fill(&l, NULL, err);
     case KEEP_SOCKET: return check_socket(r, err);
     case KEEP_TEMPLATES:
@@ -104,7 +105,6 @@ static int check_body(const struct keep_request *r, struct err *err)
                    : err_set(err, ERR_INVALID, "field 'after' must be at most %d bytes",
                              KEEP_TEMPLATE - 1);
     case KEEP_FREEZE:
-    case KEEP_THAW:
     case KEEP_KILL:
     case KEEP_STAT:
     case KEEP_LIST:

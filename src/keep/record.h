@@ -77,8 +77,8 @@ struct keep_request {
     char id[KEEP_ID]; /* of the sandbox; KEEP_LIST: list those after it */
     union {
         struct keep_create create;
-        struct limits limits;
-        char snapshot[KEEP_ID];    /* the new snapshot's id */
+        struct limits limits;   /* LIMITS; THAW: lifetime_ms, from now on; 0: what was left of it */
+        char snapshot[KEEP_ID]; /* the new snapshot's id */
         char after[KEEP_TEMPLATE]; /* KEEP_TEMPLATES: list those behind it; "": from host on */
         struct {
             uint32_t port, count; /* port 0: connections to the guest */
@@ -115,6 +115,9 @@ struct keep_state {
     uint32_t frozen, network, unenforced; /* bits 1 << enum limit_id */
     uint32_t outdated, unused;            /* a new one of this template would be another */
     char template[KEEP_NAME];             /* as it was asked for */
+    uint32_t asleep;                      /* paused, and only its files are left */
+    uint32_t fresh;    /* it was, and was started again on them: its processes are gone */
+    uint64_t flush_us; /* FREEZE: what it took to write its files out */
 };
 
 struct keep_template {

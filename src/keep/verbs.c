@@ -1,4 +1,5 @@
 /* verbs.c - one function per verb. A verb answers at once, or remembers whom to answer. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,10 +29,29 @@ static int do_freeze(struct verb_call *v, struct err *err)
 {
     struct pending p = { v->client, v->r->serial, KEEP_FREEZE };
 
-    return box_freeze(v->box, &p, err);
+    return box_pause(v->box, &p, err);
 }
 
-static int do_thaw(struct verb_call *v, struct err *err) { return box_thaw(v->box, err) ? -1 : 1; }
+static int do_thaw(struct verb_call *v, struct err *err)
+{
+    struct pending p = { v->client, v->r->serial, KEEP_THAW };
+    uint64_t lifetime_ms = v->r->u.limits.lifetime_ms;
+    struct box *b = v->box;
+    struct keep_state state;
+
+    if (b->phase == PHASE_ASLEEP) {
+        if (lifetime_ms)
+            b->spec.limits.lifetime_ms = lifetime_ms;
+        return box_wake(b, &p, err);
+    }
+    if (b->waking)
+        return err_set(err, ERR_CONFLICT, "sandbox %s is being started again", b->id);
+    if (box_resume(b, lifetime_ms, err))
+        return -1;
+    box_state(b, &state);
+    keeper_reply(&p, b->id, NULL, &state);
+    return 0;
+}
 
 static int do_kill(struct verb_call *v, struct err *err)
 {
@@ -74,39 +94,45 @@ static int take_snapshot(void *arg, struct err *err)
 static void snapshot_taken(struct keeper *k, void *arg, const struct err *err)
 {
     struct snapshot *s = arg;
-    const struct box *b = box_find(k, s->id);
+    struct box *b = box_find(k, s->id);
     struct err ignored;
 
-    /* the child may have died between the two; and somebody may have frozen it meanwhile, whom the
-     * child has undone */
-    if (b && (err || b->frozen) && !s->was_frozen)
-        cgroup_freeze_ask(&k->cgroups, s->name, b->frozen, &ignored);
+    if (b)
+        b->snapshotting = false;
+    if (b && err && !s->was_frozen) /* the child may have died between the two */
+        cgroup_freeze_ask(&k->cgroups, s->name, false, &ignored);
     keeper_reply(&s->reply, s->id, err, NULL);
+    close(s->layer);
     free(s);
 }
 
 static int do_snapshot(struct verb_call *v, struct err *err)
 {
-    const struct box *b = v->box;
+    struct box *b = v->box;
     struct snapshot *s;
 
     if (!volume_has_snapshots(v->keeper->volume))
         return err_set(err, ERR_UNSUPPORTED, "no snapshots: %s",
                        volume_describe(v->keeper->volume));
+    if (b->pausing != PAUSING_NOT || b->snapshotting)
+        return err_set(err, ERR_CONFLICT, "sandbox %s is being %s", b->id,
+                       b->snapshotting ? "taken a snapshot of" : "paused");
     s = xcalloc(1, sizeof(*s));
     *s = (struct snapshot){ .keeper = v->keeper,
                             .reply = { v->client, v->r->serial, KEEP_SNAPSHOT },
                             .family = b->family,
                             .quota = b->spec.limits.disk_bytes,
-                            .layer = b->layer,
+                            .layer = fcntl(b->layer, F_DUPFD_CLOEXEC, 0), /* the child's own */
                             .was_frozen = b->frozen };
     memcpy(s->id, b->id, sizeof(s->id));
     memcpy(s->name, b->name, sizeof(s->name));
     snprintf(s->target, sizeof(s->target), "snap-%s", v->r->u.snapshot);
     if (job_start(v->keeper, take_snapshot, snapshot_taken, s, &s->reply, err)) {
+        close(s->layer);
         free(s);
         return -1;
     }
+    b->snapshotting = true;
     return 0;
 }
 
@@ -122,16 +148,18 @@ static int do_limits(struct verb_call *v, struct err *err)
 
     if (limits_fill(&l, &b->spec.limits, err))
         return -1;
-    if (cgroup_limit(&v->keeper->cgroups, b->name, &l, &b->spec.limits, err) ||
+    if ((b->cgroup_made && cgroup_limit(&v->keeper->cgroups, b->name, &l, &b->spec.limits, err)) ||
         (l.disk_bytes != b->spec.limits.disk_bytes &&
          layer_quota_set(v->keeper->volume, b->family, l.disk_bytes, err))) {
-        cgroup_limit(&v->keeper->cgroups, b->name, &b->spec.limits, &l, &ignored);
+        if (b->cgroup_made)
+            cgroup_limit(&v->keeper->cgroups, b->name, &b->spec.limits, &l, &ignored);
         return -1;
     }
     if (v->r->u.limits.lifetime_ms)
-        b->deadline = clock_ms() + (int64_t)l.lifetime_ms;
+        *(b->frozen ? &b->left : &b->deadline) =
+            (int64_t)l.lifetime_ms + (b->frozen ? 0 : clock_ms());
     b->spec.limits = l;
-    if (adopt_record(b, err))
+    if (b->phase != PHASE_ASLEEP && adopt_record(b, err))
         return -1;
     box_state(b, &state);
     keeper_reply(&p, b->id, NULL, &state);
@@ -144,6 +172,8 @@ static int do_socket(struct verb_call *v, struct err *err)
     uint32_t n = 0, want = v->r->u.socket.count, port = v->r->u.socket.port;
     int r = 0;
 
+    if (v->box->phase == PHASE_ASLEEP)
+        return err_set(err, ERR_CONFLICT, "sandbox %s is paused", v->box->id);
     for (; n < want && !r; n += !r) {
         if (!port)
             fds[n] = box_dial_guest(v->box, err);

@@ -21,8 +21,9 @@ struct machine {
     struct list all;
     char ref[FAKE_REF];
     struct machine_state state;
-    int64_t deadline;
-    bool adopted; /* its events are told */
+    int64_t deadline, left; /* left: of a paused one, whose time stands still */
+    bool adopted;           /* its events are told */
+    bool fresh;             /* it slept, and was not paused since */
 };
 
 enum op {
@@ -121,7 +122,9 @@ static struct machine *need(struct fake *f, enum op op, const char *ref, struct 
 static void measure(struct machine *m)
 {
     m->state.cpu_us += FAKE_CPU_US;
-    m->state.left_ms = m->deadline == NEVER ? NEVER : m->deadline - clock_ms();
+    m->state.left_ms = m->state.paused        ? m->left
+                       : m->deadline == NEVER ? NEVER
+                                              : m->deadline - clock_ms();
 }
 
 static void emit(struct fake *f, const struct machine_event *e)
@@ -176,7 +179,8 @@ static void keep_time(void *arg)
 
 static void set_lifetime(struct fake *f, struct machine *m)
 {
-    m->deadline = co_in((int64_t)m->state.limits.lifetime_ms);
+    m->left = (int64_t)m->state.limits.lifetime_ms;
+    m->deadline = m->state.paused ? NEVER : co_in(m->left);
     co_cond_wake(&f->changed);
     if (f->timed)
         return;
@@ -285,24 +289,42 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
     return 0;
 }
 
-static int set_paused(struct provider *p, enum op op, const char *ref, struct err *err)
+static int pause_(struct provider *p, const char *ref, uint64_t *flush_us, struct err *err)
 {
     AUTO(leave) struct fake *f = enter(p);
-    struct machine *m = need(f, op, ref, err);
+    struct machine *m = need(f, PAUSE, ref, err);
 
-    if (m)
-        m->state.paused = op == PAUSE;
-    return m ? 0 : -1;
+    if (!m)
+        return -1;
+    *flush_us = 0;
+    if (m->state.paused)
+        return 0;
+    m->left = m->deadline == NEVER ? NEVER : m->deadline - co_now();
+    m->deadline = NEVER;
+    m->state.paused = true;
+    m->fresh = false;
+    return 0;
 }
 
-static int pause_(struct provider *p, const char *ref, struct err *err)
+static int resume(struct provider *p, const char *ref, uint64_t lifetime_ms, bool *anew,
+                  struct err *err)
 {
-    return set_paused(p, PAUSE, ref, err);
-}
+    AUTO(leave) struct fake *f = enter(p);
+    struct machine *m = need(f, RESUME, ref, err);
 
-static int resume(struct provider *p, const char *ref, struct err *err)
-{
-    return set_paused(p, RESUME, ref, err);
+    if (!m)
+        return -1;
+    m->fresh = m->fresh || m->state.asleep;
+    *anew = m->fresh;
+    if (lifetime_ms)
+        m->state.limits.lifetime_ms = lifetime_ms;
+    else if (m->state.paused)
+        m->deadline = m->left == NEVER ? NEVER : co_now() + m->left;
+    m->state.paused = m->state.asleep = false;
+    if (lifetime_ms)
+        set_lifetime(f, m);
+    co_cond_wake(&f->changed);
+    return 0;
 }
 
 static int snapshot(struct provider *p, const char *ref, const char *name, struct err *err)
@@ -424,6 +446,15 @@ void provider_fake_fail(struct provider *p, const char *op, enum err_code code, 
 void provider_fake_delay(struct provider *p, const char *op, int64_t ms)
 {
     fault_of(p, op)->delay_ms = ms;
+}
+
+void provider_fake_sleep(struct provider *p, const char *ref)
+{
+    struct machine *m = find(of(p), ref);
+
+    if (!m || !m->state.paused)
+        abort(); /* a test that names no paused machine would test nothing */
+    m->state.asleep = true;
 }
 
 /* One that ends is gone for the calls, too. */

@@ -328,18 +328,31 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
                : 0;
 }
 
-static int pause_(struct provider *p, const char *ref, struct err *err)
+/* A keeper that died on it has let the machine go on, or the next one finds it paused. */
+static int pause_(struct provider *p, const char *ref, uint64_t *flush_us, struct err *err)
 {
+    AUTO(leave) struct local *l = enter(p);
+    struct keep_request q = { .verb = KEEP_FREEZE };
     struct keep_reply reply;
 
-    return ask_of(p, KEEP_FREEZE, ref, &reply, err);
+    if (set_ref(&q, ref, err) ||
+        ask_surely(l, &q, &reply, NULL, NULL, co_in(provider_limits.pause_ms), NULL, err))
+        return -1;
+    *flush_us = reply.u.state.flush_us;
+    return 0;
 }
 
-static int resume(struct provider *p, const char *ref, struct err *err)
+static int resume(struct provider *p, const char *ref, uint64_t lifetime_ms, bool *anew,
+                  struct err *err)
 {
+    AUTO(leave) struct local *l = enter(p);
+    struct keep_request q = { .verb = KEEP_THAW, .u.limits = { .lifetime_ms = lifetime_ms } };
     struct keep_reply reply;
 
-    return ask_of(p, KEEP_THAW, ref, &reply, err);
+    if (set_ref(&q, ref, err) || ask_surely(l, &q, &reply, NULL, NULL, answer_by(), NULL, err))
+        return -1;
+    *anew = reply.u.state.fresh;
+    return 0;
 }
 
 /* Not asked twice: the first one's helper may be at work still. */

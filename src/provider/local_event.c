@@ -104,6 +104,7 @@ void local_state(const struct keep_state *s, struct machine_state *out)
         .left_ms = s->left_ms, /* INT64_MAX is NEVER on both sides */
         .network = s->network == KEEP_NET_OPEN ? NETWORK_OPEN : NETWORK_NONE,
         .paused = s->frozen,
+        .asleep = s->asleep,
         .outdated = s->outdated,
     };
     static_assert(sizeof(out->template) == sizeof(s->template), "one room for a template's name");

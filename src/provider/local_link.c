@@ -26,7 +26,7 @@ struct ask_wait { /* one request without an answer yet; freed by who waits */
     enum { WAITING, ANSWERED, LOST } state;
 };
 
-struct provider_limits provider_limits = { 30000, 5000, 30000, 600000 };
+struct provider_limits provider_limits = { 30000, 5000, 30000, 600000, 600000 };
 
 const struct setting provider_settings[] = {
     { "provider.start-ms", &provider_limits.start_ms, 1, 600000,
@@ -35,6 +35,8 @@ const struct setting provider_settings[] = {
       "ms that a call waits for a keeper that is being restarted" },
     { "provider.answer-ms", &provider_limits.answer_ms, 100, 600000,
       "ms within which a keeper has to answer" },
+    { "provider.pause-ms", &provider_limits.pause_ms, 100, 86400000,
+      "ms within which a sandbox has to be paused, writing its files out included" },
     { "provider.snapshot-ms", &provider_limits.snapshot_ms, 100, 86400000,
       "ms within which a snapshot has to be taken" },
     { 0 },

@@ -31,6 +31,7 @@ struct machine_state {
     int64_t left_ms; /* until the provider itself ends it; NEVER: it does not */
     int64_t network; /* enum sandbox_network */
     bool paused;
+    bool asleep;        /* paused, and only its files are left: its processes are gone */
     bool outdated;      /* its template has changed: a new machine would begin with other files */
     char template[128]; /* as it was asked for */
 };
@@ -73,8 +74,13 @@ struct provider_ops {
     int (*stat)(struct provider *p, const char *ref, struct machine_state *out, struct err *err);
     /* Zeroes: as they are. A lifetime counts from now. */
     int (*limits)(struct provider *p, const char *ref, const struct limits *l, struct err *err);
-    int (*pause)(struct provider *p, const char *ref, struct err *err);
-    int (*resume)(struct provider *p, const char *ref, struct err *err);
+    /* Its files are on disk, its processes stand still, and so does its lifetime. May take as long
+     * as writing out takes, which *flush_us says. One that is paused already: fine. */
+    int (*pause)(struct provider *p, const char *ref, uint64_t *flush_us, struct err *err);
+    /* lifetime_ms: from now on; 0: what was left of it. Undoes a pause that is under way, too.
+     * *anew: its processes are gone, it was started again on its files; the guest knows nothing. */
+    int (*resume)(struct provider *p, const char *ref, uint64_t lifetime_ms, bool *anew,
+                  struct err *err);
     int (*snapshot)(struct provider *p, const char *ref, const char *snapshot, struct err *err);
     /* A connected, non-blocking descriptor, close-on-exec. GUEST_PORT reaches the guest itself.
      * ERR_UPSTREAM "port N is not open" when nothing listens there. */
@@ -96,7 +102,7 @@ enum {
 };
 
 struct provider_limits {
-    int64_t start_ms, wait_ms, answer_ms, snapshot_ms;
+    int64_t start_ms, wait_ms, answer_ms, pause_ms, snapshot_ms;
 };
 extern struct provider_limits provider_limits;
 extern const struct setting provider_settings[];
@@ -114,6 +120,8 @@ int provider_local(const char *run_dir, provider_event_fn *on_event, void *arg,
 struct provider *provider_fake(provider_event_fn *on_event, void *arg);
 void provider_fake_fail(struct provider *p, const char *op, enum err_code code, int times);
 void provider_fake_delay(struct provider *p, const char *op, int64_t ms);
+/* A paused one loses its processes, as by a restart of the computer. */
+void provider_fake_sleep(struct provider *p, const char *ref);
 void provider_fake_emit(struct provider *p, const struct machine_event *e);
 
 /* Logs every call of another one with its duration and outcome, and counts them for Prometheus. */

@@ -134,18 +134,19 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
     return end(&s, inner_ops(&s)->limits(s.trace->inner, ref, new, err), err);
 }
 
-static int pause_(struct provider *p, const char *ref, struct err *err)
+static int pause_(struct provider *p, const char *ref, uint64_t *flush_us, struct err *err)
 {
     struct span s = begin(p, PAUSE, ref);
 
-    return end(&s, inner_ops(&s)->pause(s.trace->inner, ref, err), err);
+    return end(&s, inner_ops(&s)->pause(s.trace->inner, ref, flush_us, err), err);
 }
 
-static int resume(struct provider *p, const char *ref, struct err *err)
+static int resume(struct provider *p, const char *ref, uint64_t lifetime_ms, bool *anew,
+                  struct err *err)
 {
     struct span s = begin(p, RESUME, ref);
 
-    return end(&s, inner_ops(&s)->resume(s.trace->inner, ref, err), err);
+    return end(&s, inner_ops(&s)->resume(s.trace->inner, ref, lifetime_ms, anew, err), err);
 }
 
 static int snapshot(struct provider *p, const char *ref, const char *name, struct err *err)

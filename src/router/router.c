@@ -217,6 +217,7 @@ static int carry(struct way *w, struct sandbox *s, struct err *err)
     return result;
 }
 
+/* One that runs, or that a request wakes. */
 static struct sandbox *find(struct way *w, enum answer_why *why, struct err *err)
 {
     struct sandbox *s = control_find(w->router->control, NULL, str_of(w->target.id), err);
@@ -226,14 +227,25 @@ static struct sandbox *find(struct way *w, enum answer_why *why, struct err *err
         return NULL;
     switch ((enum sandbox_state)s->state) {
     case SANDBOX_RUNNING: return s;
-    case SANDBOX_CREATING:
+    case SANDBOX_CREATING: *why = WHY_CHANGING; return NULL;
     case SANDBOX_PAUSING:
-    case SANDBOX_RESUMING: *why = WHY_CHANGING; return NULL;
-    case SANDBOX_PAUSED:
+    case SANDBOX_RESUMING: *why = WHY_CHANGING; return s->life.auto_resume ? s : NULL;
+    case SANDBOX_PAUSED: return s->life.auto_resume ? s : NULL;
     case SANDBOX_ENDING:
     case SANDBOX_ENDED:
     case SANDBOX_STATES: break;
     }
+    return NULL;
+}
+
+/* Whoever may reach it may wake it: the request waits until it runs, then goes its way. */
+static struct sandbox *wake(struct way *w, struct sandbox *s, enum answer_why *why, struct err *err)
+{
+    if (s->state == SANDBOX_RUNNING)
+        return s;
+    if (!control_wake(w->router->control, s, err))
+        return find(w, why, err);
+    *why = err->code == ERR_NOT_FOUND ? WHY_NOT_FOUND : WHY_UNAVAILABLE;
     return NULL;
 }
 
@@ -253,16 +265,14 @@ static int route(struct way *w, struct err *err)
         return refuse(w, WHY_CONTROL);
     w->health = guest && str_is(path, "/health");
     s = find(w, &why, err);
-    if (!s)
-        return refuse(w, why);
-    if (!s->public && !guest) {
+    if (s && !s->public && !guest) {
         if (judge(w, s, &why, err) < 0)
             return refuse(w, why);
         s = find(w, &why, err); /* judging may have parked */
-        if (!s)
-            return refuse(w, why);
     }
-    return carry(w, s, err);
+    if (s)
+        s = wake(w, s, &why, err);
+    return s ? carry(w, s, err) : refuse(w, why);
 }
 
 static void begin(struct way *w, struct call *c)

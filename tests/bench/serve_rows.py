@@ -151,6 +151,36 @@ def footprint(bench):
                      absolute=True, note=f"{len(parts)} processes")
 
 
+PAUSES = 40
+
+
+def paused(bench):
+    """A sandbox with a command that writes now and then. Writing files out depends on the disk, and is told apart."""
+    with Place(bench) as place, Server(place, "paused", 0) as server:
+        path = "/v1/sandboxes/" + server.ask("POST", "/v1/sandboxes", {"timeout": 600})["id"]
+        env = {**os.environ, "COVE_URL": f"http://127.0.0.1:{server.port}", "COVE_API_KEY": server.key}
+        bench.start(bench.built("cove"), "exec", path.rsplit("/", 1)[1], "--", "sh", "-c",
+                    "while :; do date >> log; sleep 0.01; done", env=env, core=bench.load_core)
+        stops, flushes, goes = [], [], []
+        for _ in range(bench.options.rounds):
+            took = {"pause": [], "resume": []}
+            for _ in range(PAUSES):
+                for verb, body in (("pause", None), ("resume", {})):
+                    began = time.perf_counter()
+                    server.ask("POST", f"{path}/{verb}", body)
+                    took[verb].append((time.perf_counter() - began) * 1000)
+                time.sleep(0.02)
+            said = [event["detail"]["flush_ms"] for event in server.ask("GET", f"{path}/events?limit=1000")["events"]
+                    if event["kind"] == "paused"][-PAUSES:]
+            stops.append(statistics.median(whole - flush for whole, flush in zip(took["pause"], said)))
+            flushes.append(statistics.median(said))
+            goes.append(statistics.median(took["resume"]))
+        flush = statistics.median(flushes)
+        yield Result("pause over the API", "ms", stops, bar=("<=", 5), absolute=True,
+                     note=f"and {flush:.1f} ms to write its files out")
+        yield Result("resume over the API", "ms", goes, bar=("<=", 5), absolute=True)
+
+
 INSIDE = """daemon off; worker_processes 1; error_log stderr; pid /tmp/nginx.pid;
 events {{ worker_connections 1024; }}
 http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path /tmp/b; proxy_temp_path /tmp/p;
@@ -190,4 +220,4 @@ def routed(bench):
         bench.stop(peer.master, backend.master)
 
 
-SERVE_ROWS = {"warm": warm, "cold": cold, "burst": burst, "footprint": footprint, "routed": routed}
+SERVE_ROWS = {"warm": warm, "cold": cold, "burst": burst, "footprint": footprint, "paused": paused, "routed": routed}

@@ -287,8 +287,6 @@ def test_the_same_key_and_request_make_one_sandbox(server):
     ({"metadata": {"a": 1}}, 400, "metadata.a"),
     ({"metadata": {"a": "x" * (1 << 18)}}, 400, "metadata"),
     ({"envVars": {"A=B": "x"}}, 400, "A=B"),
-    ({"autoPause": True}, 501, "autoPause"),
-    ({"autoResume": {"enabled": True}}, 501, "autoResume"),
     ({"iam": {"tokens": {"a": {"audience": "b"}}}}, 501, "iam"),
     ({"volumeMounts": [{"name": "a", "path": "/b"}]}, 501, "volumeMounts"),
     ({"network": {"denyOut": ["10.0.0.0/8"]}}, 400, "network.denyOut"),

@@ -98,6 +98,15 @@ def test_the_sdk_creates_runs_and_ends(start):
     assert sandbox.kill() and not sandbox.is_running()
 
 
+def test_what_cannot_be_paused_goes_on(start):
+    server = start()
+    id = server.create(timeout=60)["id"]
+    reply = server.call("POST", f"/v1/sandboxes/{id}/pause")
+    assert reply.status == 501 and "cgroup v2" in reply.message, reply
+    assert server.ok("GET", f"/v1/sandboxes/{id}")["state"] == "running"
+    assert Sandbox.connect(id, **server.sdk()).commands.run("echo on").stdout == "on\n"
+
+
 def test_a_network_is_none_unless_asked_for_and_then_refused(start):
     server = start()
     assert server.create(timeout=60)["network"] == "none"

@@ -38,7 +38,7 @@ def test_metrics_are_plausible(wire, folder):
     reply = wire.get("/metrics")
     m = reply.json
     assert set(m) == {"ts", "cpu_count", "cpu_used_pct", "mem_total", "mem_used", "mem_cache",
-                      "mem_total_mib", "mem_used_mib", "disk_used", "disk_total"}
+                      "mem_total_mib", "mem_used_mib", "disk_used", "disk_total", "pauses", "paused_ms"}
     assert before - 2 <= m["ts"] <= time.time() + 2
     assert m["cpu_count"] == len(os.sched_getaffinity(0))
     assert 0 <= m["cpu_used_pct"] <= 100

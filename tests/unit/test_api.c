@@ -83,8 +83,6 @@ static void e2b_create(void)
         { "{\"templateID\":\"base\",\"timeout\":99999999}", 400, "'timeout'" },
         { "{\"templateID\":\"base\",\"timeout\":\"60\"}", 400, "'timeout' must be an integer" },
         { "{\"templateID\":\"base\",\"metadata\":{\"a\":1}}", 400, "'metadata.a'" },
-        { "{\"templateID\":\"base\",\"autoPause\":true}", 501, "autoPause" },
-        { "{\"templateID\":\"base\",\"autoResume\":{\"enabled\":true}}", 501, "autoResume" },
         { "{\"templateID\":\"base\",\"iam\":{\"tokens\":{\"a\":{}}}}", 501, "iam" },
         { "{\"templateID\":\"base\",\"volumeMounts\":[{}]}", 501, "volumeMounts" },
         { "{\"templateID\":\"base\",\"network\":{\"rules\":{\"a\":[]}}}", 400, "network.rules" },
@@ -213,13 +211,64 @@ static void idempotency(void)
 
 TEST(the_same_request_under_one_key_makes_one_sandbox) { run(idempotency); }
 
+static void expect_state(const char *id, const char *state)
+{
+    CHECK_INT(ask(admin, "GET", target("/sandboxes/@", id), NULL), 200);
+    CHECK_STR(json_string_value(json_object_get(a.json, "state")), state);
+}
+
+static void paused(void)
+{
+    const char *id = created(admin, "/v2/sandboxes",
+                             "{\"templateID\":\"base\",\"timeout\":60,\"autoPause\":true,"
+                             "\"autoResume\":{\"enabled\":true}}");
+    const json_t *life;
+
+    CHECK_INT(ask(admin, "POST", target("/sandboxes/@/resume", id), "{}"), 409);
+    CHECK_INT(ask(admin, "POST", target("/sandboxes/@/pause", id), NULL), 204);
+    expect_state(id, "paused");
+    life = json_object_get(a.json, "lifecycle");
+    CHECK_STR(json_string_value(json_object_get(life, "onTimeout")), "pause");
+    CHECK(json_is_true(json_object_get(life, "autoResume")));
+    CHECK_STR(json_string_value(json_object_get(a.json, "endAt")), "9999-12-31T23:59:59Z");
+    ask(admin, "POST", target("/sandboxes/@/pause", id), "{\"memory\":false}");
+    expect_error(409, "paused already");
+    CHECK_INT(listed(admin, "/v2/sandboxes"), 1);
+    CHECK_INT(listed(admin, "/v2/sandboxes?state=paused"), 1);
+    CHECK_INT(listed(admin, "/v2/sandboxes?state=running"), 0);
+    CHECK_INT(listed(admin, "/sandboxes"), 0);
+    CHECK_INT(ask(admin, "POST", target("/sandboxes/@/timeout", id), "{\"timeout\":77}"), 204);
+    expect_state(id, "paused");
+    CHECK_INT(ask(admin, "POST", target("/v2/sandboxes/@/connect", id), NULL), 201);
+    expect_state(id, "running");
+    CHECK_INT(ask(admin, "POST", target("/v2/sandboxes/@/connect", id), "{}"), 200);
+    CHECK_INT(ask(admin, "POST", target("/sandboxes/@/pause", id), "{\"memory\":true}"), 204);
+    CHECK_INT(ask(admin, "POST", target("/sandboxes/@/connect", id), "{\"timeout\":9}"), 201);
+    CHECK_INT(ask(admin, "POST", target("/sandboxes/@/connect", id), "{\"timeout\":9}"), 200);
+    CHECK_INT(ask(admin, "POST", target("/sandboxes/@/pause", id), ""), 204);
+    CHECK_INT(ask(admin, "POST", target("/sandboxes/@/resume", id), "{\"timeout\":9}"), 201);
+    CHECK_INT(ask(admin, "POST", target("/sandboxes/@/pause", id), ""), 204);
+    CHECK_INT(ask(admin, "DELETE", target("/sandboxes/@", id), NULL), 204);
+    ask(admin, "POST", target("/sandboxes/@/pause", id), "{}");
+    expect_error(404, "doesn't exist");
+    ask(admin, "POST", "/v2/sandboxes",
+        "{\"templateID\":\"base\",\"autoPause\":true,\"autoPauseMemory\":false,"
+        "\"autoResume\":{\"enabled\":true}}");
+    expect_error(400, "autoPauseMemory");
+}
+
+TEST(pause_connect_and_resume_are_as_the_sdks_know_them) { run(paused); }
+
 static void later(void)
 {
     static const char *const calls[][2] = {
-        { "POST", "/sandboxes/@/pause" }, { "POST", "/sandboxes/@/snapshots" },
-        { "POST", "/sandboxes/@/fork" },  { "POST", "/v3/templates" },
-        { "DELETE", "/templates/x" },     { "DELETE", "/templates/tags" },
-        { "POST", "/volumes" },           { "POST", "/secrets" },
+        { "POST", "/sandboxes/@/snapshots" },
+        { "POST", "/sandboxes/@/fork" },
+        { "POST", "/v3/templates" },
+        { "DELETE", "/templates/x" },
+        { "DELETE", "/templates/tags" },
+        { "POST", "/volumes" },
+        { "POST", "/secrets" },
     };
     const char *id = created(admin, "/v2/sandboxes", "{\"templateID\":\"base\"}");
 

@@ -54,8 +54,8 @@ static void native_bad(void)
         { "{\"network\":\"some\"}", "'network'", 400 },
         { "{\"mounts\":[{\"host\":\"/x\"}]}", "'guest'", 400 },
         { "{\"forwards\":[{\"host_port\":1,\"port\":0}]}", "'port'", 400 },
-        { "{\"on_expiry\":\"pause\"}", "on_expiry", 501 },
-        { "{\"auto_resume\":true}", "auto_resume", 501 },
+        { "{\"on_expiry\":\"sleep\"}", "on_expiry", 400 },
+        { "{\"auto_resume\":1}", "auto_resume", 400 },
         { "{\"template\":\"nothing\"}", "nothing", 404 },
         { "{", "", 400 },
     };

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -394,6 +396,53 @@ TEST(frozen_processes_stand_still_until_thawed_and_can_be_killed)
         usleep(1000);
     CHECK(*shared != at);
     CHECK_INT(cgroup_freeze(&groups, name, true, &err), 0);
+    end(pid);
+    finish();
+}
+
+enum { CACHED = 16 << 20 };
+
+/* A file's pages, which can go without swap: they are on disk. */
+static void hold_cache(void)
+{
+    static char block[1 << 16];
+    char path[] = "/var/tmp/cove-cache-XXXXXX";
+    int fd = mkstemp(path);
+
+    unlink(path);
+    for (int i = 0; i < CACHED / (int)sizeof(block); i++)
+        if (write(fd, block, sizeof(block)) != sizeof(block))
+            _exit(1);
+    fsync(fd);
+    *shared = 1;
+    sleep(60);
+}
+
+TEST(memory_of_frozen_processes_can_be_put_elsewhere)
+{
+    struct cgroup_usage before = { 0 }, after = { 0 };
+    struct statfs fs;
+    pid_t pid;
+
+    if (!begin(CGROUP_MEMORY))
+        return;
+    if (statfs("/var/tmp", &fs) || fs.f_type == TMPFS_MAGIC) {
+        printf("# skipped: /var/tmp is in memory, where nothing can go without swap\n");
+        cgroups_close(&groups);
+        return;
+    }
+    make();
+    *shared = 0;
+    pid = start(hold_cache);
+    while (!*shared)
+        usleep(1000);
+    CHECK_INT(cgroup_freeze(&groups, name, true, &err), 0);
+    cgroup_usage(&groups, name, &before);
+    CHECK(before.memory_bytes >= CACHED);
+    cgroup_reclaim(&groups, name);
+    cgroup_usage(&groups, name, &after);
+    CHECK(after.memory_bytes < before.memory_bytes - CACHED / 2);
+    CHECK_INT(cgroup_freeze(&groups, name, false, &err), 0);
     end(pid);
     finish();
 }

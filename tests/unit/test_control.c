@@ -115,9 +115,9 @@ static void refused(void)
     CHECK_INT(try_create(&w.alice, &s, &b, &err), -1);
     CHECK_INT(err.code, ERR_DENIED);
     s = spec();
-    s.life.expiry = EXPIRY_PAUSE;
+    s.life.expiry = SANDBOX_EXPIRIES;
     CHECK_INT(try_create(&w.alice, &s, &b, &err), -1);
-    CHECK_INT(err.code, ERR_UNSUPPORTED);
+    CHECK_INT(err.code, ERR_INVALID);
     s = spec();
     s.life.timeout_ms = -1;
     CHECK_INT(try_create(&w.alice, &s, &b, &err), -1);

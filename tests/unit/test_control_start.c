@@ -101,9 +101,10 @@ TEST(one_that_was_just_claimed_has_the_deadline_of_its_record) { start(just_clai
 static void pausing(void)
 {
     struct err err = { 0 };
+    uint64_t flush_us;
 
     former(SANDBOX_PAUSING, 302000);
-    CHECK_INT(w.fake->ops->pause(w.fake, row.id, &err), 0);
+    CHECK_INT(w.fake->ops->pause(w.fake, row.id, &flush_us, &err), 0);
 }
 
 static void is_paused(void)

@@ -35,6 +35,8 @@ SUITE(a_machine_is_made_found_and_ended)
 
 static void check_no_such(const char *ref)
 {
+    uint64_t flush_us;
+    bool anew;
     struct machine_state state;
     struct limits l = { 0 };
     struct err err = { 0 };
@@ -47,9 +49,9 @@ static void check_no_such(const char *ref)
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK_INT(p->ops->limits(p, ref, &l, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
-    CHECK_INT(p->ops->pause(p, ref, &err), -1);
+    CHECK_INT(p->ops->pause(p, ref, &flush_us, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
-    CHECK_INT(p->ops->resume(p, ref, &err), -1);
+    CHECK_INT(p->ops->resume(p, ref, 0, &anew, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK_INT(p->ops->snapshot(p, ref, "s1", &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
@@ -231,19 +233,44 @@ SUITE(ports_lead_inside_or_are_said_to_be_closed)
 SUITE(a_pause_is_seen_and_can_be_undone)
 {
     struct machine_state state = { 0 };
+    uint64_t flush_us = 0;
+    bool anew = true;
     struct err err = { 0 };
 
     must_make("p");
-    CHECK_INT(p->ops->pause(p, ref_of("p"), &err), 0);
-    CHECK_INT(p->ops->pause(p, ref_of("p"), &err), 0);
+    CHECK_INT(p->ops->pause(p, ref_of("p"), &flush_us, &err), 0);
+    CHECK_INT(p->ops->pause(p, ref_of("p"), &flush_us, &err), 0);
     CHECK_INT(p->ops->stat(p, ref_of("p"), &state, &err), 0);
-    CHECK(state.paused);
-    CHECK_INT(p->ops->resume(p, ref_of("p"), &err), 0);
+    CHECK(state.paused && !state.asleep);
+    CHECK_INT(p->ops->resume(p, ref_of("p"), 0, &anew, &err), 0);
+    CHECK(!anew);
     CHECK_INT(p->ops->stat(p, ref_of("p"), &state, &err), 0);
     CHECK(!state.paused);
     check_guest("p");
-    CHECK_INT(p->ops->pause(p, ref_of("p"), &err), 0);
+    CHECK_INT(p->ops->resume(p, ref_of("p"), 0, &anew, &err), 0); /* one that runs: fine */
+    CHECK_INT(p->ops->pause(p, ref_of("p"), &flush_us, &err), 0);
     CHECK_INT(p->ops->destroy(p, ref_of("p"), &err), 0);
+}
+
+SUITE(time_stands_still_for_a_paused_one)
+{
+    struct limits l = { .lifetime_ms = 300 };
+    struct machine_state state = { 0 };
+    uint64_t flush_us;
+    bool anew;
+    struct err err = { 0 };
+
+    must_make("still");
+    CHECK_INT(p->ops->limits(p, ref_of("still"), &l, &err), 0);
+    CHECK_INT(p->ops->pause(p, ref_of("still"), &flush_us, &err), 0);
+    co_sleep(co_in(500));
+    CHECK_INT(p->ops->stat(p, ref_of("still"), &state, &err), 0);
+    CHECK(state.paused && state.left_ms > 0 && state.left_ms <= 300);
+    CHECK_INT(p->ops->resume(p, ref_of("still"), 60000, &anew, &err), 0);
+    CHECK_INT(p->ops->stat(p, ref_of("still"), &state, &err), 0);
+    CHECK(state.left_ms > 59000 && state.left_ms <= 60000);
+    CHECK_INT(state.limits.lifetime_ms, 60000);
+    CHECK_INT(p->ops->destroy(p, ref_of("still"), &err), 0);
 }
 
 SUITE(a_hundred_are_made_at_once)

@@ -36,11 +36,12 @@ LOCAL(a_killed_keeper_is_replaced_and_nothing_is_lost)
 {
     struct limits l = { .lifetime_ms = 600000 };
     struct machine_state state = { 0 };
+    uint64_t flush_us;
     struct err err;
 
     must_make("s1");
     must_make("s2");
-    CHECK_INT(p->ops->pause(p, ref_of("s2"), &err), 0);
+    CHECK_INT(p->ops->pause(p, ref_of("s2"), &flush_us, &err), 0);
     keeper_rig_say(RIG_KILL);
     await(MACHINE_LOST, "");
     keeper_rig_say(RIG_START);

@@ -58,9 +58,10 @@ TEST(the_layout_is_the_one_that_clients_know)
     CHECK_INT(offsetof(struct keep_reply, message), 72);
     CHECK_INT(offsetof(struct keep_reply, u), 328);
     CHECK_INT(offsetof(struct keep_reply, reason), 2896);
-    CHECK_INT(sizeof(struct keep_state), 296);
+    CHECK_INT(sizeof(struct keep_state), 312);
     CHECK_INT(offsetof(struct keep_state, left_ms), 136);
     CHECK_INT(offsetof(struct keep_state, template), 168);
+    CHECK_INT(offsetof(struct keep_state, asleep), 296);
     CHECK_INT(sizeof(struct keep_template), 472);
     CHECK_INT(offsetof(struct keep_template, limits), 408);
     CHECK_INT(sizeof(struct keep_limit_met), 24);

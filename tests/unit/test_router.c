@@ -11,6 +11,8 @@
 #define OTH  "ibbbbbbbbbbbbbbbbbbbb" /* private */
 #define GONE "icccccccccccccccccccc" /* paused */
 #define MOVE "idddddddddddddddddddd" /* resuming */
+#define WAKE "ieeeeeeeeeeeeeeeeeeee" /* paused, and woken by a request */
+#define SHUT "iffffffffffffffffffff" /* the same, private */
 #define UUID "01234567-89ab-4cde-8f01-23456789abcd"
 
 /* ---- the control part ---- */
@@ -20,8 +22,11 @@ static struct sandbox boxes[] = {
     { .id = OTH, .state = SANDBOX_RUNNING, .traffic_token = "secret-token" },
     { .id = GONE, .state = SANDBOX_PAUSED, .public = true },
     { .id = MOVE, .state = SANDBOX_RESUMING, .public = true },
+    { .id = WAKE, .state = SANDBOX_PAUSED, .public = true, .life.auto_resume = true },
+    { .id = SHUT, .state = SANDBOX_PAUSED, .traffic_token = "t", .life.auto_resume = true },
 };
-static int holds, touches;
+static int holds, touches, wakes;
+static enum err_code wake_fails;
 static struct client client;
 static struct rig upstream;
 static enum err_code dial_fails;
@@ -76,6 +81,17 @@ void control_touch(struct sandbox *s)
 {
     (void)s;
     touches++;
+}
+
+int control_wake(struct control *c, struct sandbox *s, struct err *err)
+{
+    (void)c;
+    co_sleep(co_in(20));
+    if (wake_fails)
+        return err_set(err, wake_fails, "it does not wake");
+    wakes += s->state != SANDBOX_RUNNING;
+    s->state = SANDBOX_RUNNING;
+    return 0;
 }
 
 static int dial(void *arg, int64_t until, struct err *err)
@@ -454,6 +470,27 @@ static void there(void)
 }
 
 TEST(requests_get_there_by_host_and_header_without_what_is_ours) { run(there, mirror); }
+
+static void woken(void)
+{
+    CHECK_INT(ask("/", "h", E2B_TO(SHUT, "80")), 403); /* a stranger wakes nobody */
+    CHECK_INT(ask("/", "80-" SHUT ".cove.test", "E2b-Traffic-Access-Token: wrong\r\n"), 403);
+    CHECK_INT(wakes, 0);
+    wake_fails = ERR_UNAVAILABLE;
+    CHECK_INT(ask("/", "h", E2B_TO(WAKE, "80")), 503);
+    wake_fails = ERR_NOT_FOUND;
+    CHECK_INT(ask("/", "h", E2B_TO(WAKE, "80")), 502);
+    has("was not found");
+    wake_fails = ERR_NONE;
+    CHECK_INT(ask("/x", "h", E2B_TO(WAKE, "80")), 200);
+    has("GET /x");
+    CHECK_INT(ask("/x", "h", E2B_TO(WAKE, "80")), 200);
+    CHECK_INT(wakes, 1);
+    CHECK_INT(ask("/", "80-" SHUT ".cove.test", "E2b-Traffic-Access-Token: t\r\n"), 200);
+    CHECK_INT(wakes, 2);
+}
+
+TEST(a_request_wakes_a_paused_one_where_that_is_set) { run(woken, mirror); }
 
 static void cannot(void)
 {

@@ -58,6 +58,9 @@ STATE = (
     "outdated",
     "unused",
     "template",
+    "asleep",
+    "fresh",
+    "flush_us",
 )
 
 HEAD = struct.Struct("=4IQ40s")         # magic version verb unused serial id
@@ -69,7 +72,7 @@ SOCKET = struct.Struct("=4I")           # port count v6 unused
 ID = struct.Struct("=40s")
 REQUEST_SIZE = HEAD.size + CREATE.size + MOUNTS * MOUNT.size
 REPLY_HEAD = struct.Struct("=4IQ40s2I256s")  # magic version kind verb serial id code unused message
-STATE_BODY = struct.Struct("=8Q9Qqi5I128s")
+STATE_BODY = struct.Struct("=8Q9Qqi5I128s2IQ")
 LIMIT_BODY = struct.Struct("=2I2Q")     # limit unused value use
 LIST_BODY = struct.Struct("=2I" + 64 * "40s")
 TEMPLATE = struct.Struct("=72s72s256s2I8Q")  # name user workdir kind unused limits

@@ -1,0 +1,422 @@
+/* pause.c - sandboxes that stand still.
+ *
+ *   pause    RUNNING -> PAUSING, written; the machine stands still; PAUSED, written
+ *   resume   PAUSED -> RESUMING, written; the machine goes on; RUNNING, written
+ *
+ * A step that fails is undone. What cannot be undone now (no keeper, no disk) stays PAUSING or
+ * RESUMING and is settled as soon as that is possible, by the same table as after a crash:
+ *
+ *   record     machine: running          paused               only files left
+ *   RUNNING    -                         it goes on           (adopt.c ends it)
+ *   PAUSING    RUNNING                   PAUSED               PAUSED
+ *   PAUSED     it is paused again        -                    -
+ *   RESUMING   RUNNING                   PAUSED               PAUSED
+ *
+ * Deadlines stand still with it; resuming sets a new one. */
+#include <string.h>
+
+#include "base/log.h"
+#include "control/impl.h"
+
+enum { SETTLE_MS = 1000, SETTLE_MAX_MS = 30000 };
+
+static int64_t retention_ms(void) { return control_limits.paused_retention_s * 1000; }
+
+static int save_as(struct live *l, enum sandbox_state state, const struct event *e, struct err *err)
+{
+    struct sandbox next = l->s;
+
+    next.state = state;
+    return control_save(l, &next, e, err);
+}
+
+/* Looks again in a while, and then ever more seldom. */
+static void settle_later(struct live *l)
+{
+    l->settle_ms = l->settle_ms ? MIN(l->settle_ms * 2, (int64_t)SETTLE_MAX_MS) : SETTLE_MS;
+    l->again = co_in(l->settle_ms);
+    life_arm(l);
+}
+
+static void settled(struct live *l)
+{
+    l->again = l->settle_ms = 0;
+    life_arm(l);
+}
+
+/* It is not there at all. */
+static int lost(struct live *l, struct err *err)
+{
+    struct err ignored = { 0 };
+    char id[SANDBOX_ID + 1];
+
+    memcpy(id, l->s.id, sizeof(id));
+    life_end(l, "system", "itself: its machine is gone", false, &ignored);
+    return table_not_found(str_of(id), err);
+}
+
+/* ---- pausing ---- */
+
+static int save_paused(struct live *l, const struct event *e, struct err *err)
+{
+    struct sandbox next = l->s;
+
+    next.state = SANDBOX_PAUSED;
+    next.end_ms = retention_ms() ? control_wall_ms() + retention_ms() : 0;
+    if (control_save(l, &next, e, err))
+        return -1;
+    l->paused_ms = e ? e->at_ms : 0;
+    l->deadline = retention_ms() ? co_now() + retention_ms() : NEVER;
+    l->control->counts.paused++;
+    settled(l);
+    return 0;
+}
+
+static void undo_pause(struct live *l)
+{
+    struct provider *p = l->control->provider;
+    struct err err = { 0 };
+    bool anew;
+
+    if (!p->ops->resume(p, l->s.id, 0, &anew, &err) && !save_as(l, SANDBOX_RUNNING, NULL, &err)) {
+        settled(l);
+        return;
+    }
+    log_warn("a pause that failed is not undone yet", KV("sandbox", l->s.id), KV("error", err.msg));
+    settle_later(l);
+}
+
+int life_pause(struct live *l, const char *actor, const char *why, struct err *err)
+{
+    struct provider *p = l->control->provider;
+    int64_t since_us = clock_us();
+    uint64_t flush_us = 0;
+    char text[USER_NAME + 128], detail[96];
+    struct event e;
+
+    if (save_as(l, SANDBOX_PAUSING, NULL, err))
+        return -1;
+    life_disarm(l);
+    if (p->ops->pause(p, l->s.id, &flush_us, err)) {
+        if (err->code == ERR_NOT_FOUND)
+            return lost(l, err);
+        undo_pause(l);
+        return err_in(err, "sandbox %s goes on", l->s.id);
+    }
+    snprintf(text, sizeof(text), "%s", why);
+    snprintf(detail, sizeof(detail), "{\"flush_ms\":%.3f,\"other_ms\":%.3f}",
+             (double)flush_us / 1000, (double)(clock_us() - since_us - (int64_t)flush_us) / 1000);
+    e = control_event_of(&l->s, "paused", actor, text);
+    e.detail = detail;
+    if (!save_paused(l, &e, err))
+        return 0;
+    undo_pause(l);
+    return err_in(err, "sandbox %s goes on", l->s.id);
+}
+
+/* ---- resuming ---- */
+
+/* The event log remembers what a former server did. */
+static int last_pause(void *arg, const struct event *e)
+{
+    if (!strcmp(e->kind, "paused"))
+        *(int64_t *)arg = e->at_ms;
+    return 0;
+}
+
+static int64_t paused_for_ms(struct live *l)
+{
+    struct err ignored = { 0 };
+
+    if (!l->paused_ms)
+        control_events(l->control, l->s.id, 0, INT32_MAX, last_pause, &l->paused_ms, &ignored);
+    return l->paused_ms ? MAX(control_wall_ms() - l->paused_ms, (int64_t)0) : 0;
+}
+
+/* Inside, clocks have moved on in one step: the guest says so to whoever asks it. */
+static void tell_guest(void *arg)
+{
+    AUTO(live_releasep) struct live *l = arg;
+    struct control *c = l->control;
+    struct guest_init g = { .token = l->s.token, .known = true, .paused_ms = l->paused_for };
+    struct client_to to;
+    struct err err = { 0 };
+
+    control_to(c, &l->s, PROVIDER_GUEST_PORT, &to);
+    if (l->s.state == SANDBOX_RUNNING && guest_init(c, &to, &g, &err))
+        log_debug("a guest was not told of its pause", KV("sandbox", l->s.id),
+                  KV("error", err.msg));
+}
+
+/* One that was started again on its files knows nothing: neither its environment nor its token,
+ * without which it would let anybody in. */
+static int teach_guest(struct live *l, struct err *err)
+{
+    struct control *c = l->control;
+    const struct machine_template *t = template_find(c, l->s.template);
+    struct guest_init g = { .env = &l->s.env,
+                            .token = l->s.token,
+                            .known = true,
+                            .user = t ? t->user : NULL,
+                            .workdir = t ? t->workdir : NULL };
+    struct limits limits = l->s.limits;
+    struct client_to to;
+
+    control_to(c, &l->s, PROVIDER_GUEST_PORT, &to);
+    client_forget(&c->client, &to);
+    co_close(TAKE(l->spare, -1));
+    limits.lifetime_ms = 0;
+    limits.open_files = limits.log_bytes = 0; /* of its birth: those it has */
+    return guest_init(c, &to, &g, err) ||
+                   c->provider->ops->limits(c->provider, l->s.id, &limits, err)
+               ? -1
+               : 0;
+}
+
+static int wake_machine(struct live *l, bool *anew, struct err *err)
+{
+    struct provider *p = l->control->provider;
+
+    if (p->ops->resume(p, l->s.id, life_net_ms(&l->s.life), anew, err))
+        return -1;
+    return *anew ? teach_guest(l, err) : 0;
+}
+
+static int save_running(struct live *l, const char *actor, const char *why, bool anew,
+                        struct err *err)
+{
+    struct control *c = l->control;
+    char detail[64] = "";
+    struct sandbox next = l->s;
+    struct event e =
+        control_event_of(&l->s, anew ? "restarted" : "resumed", actor,
+                         anew ? "its processes were gone, as after a restart of the computer: it "
+                                "was started again on its files"
+                              : why);
+
+    l->paused_for = paused_for_ms(l);
+    if (l->paused_for) {
+        snprintf(detail, sizeof(detail), "{\"paused_ms\":%lld}", (long long)l->paused_for);
+        e.detail = detail;
+    }
+    next.state = SANDBOX_RUNNING;
+    next.end_ms = next.life.timeout_ms ? control_wall_ms() + next.life.timeout_ms : 0;
+    if (control_save(l, &next, &e, err))
+        return -1;
+    l->touched = co_now();
+    l->deadline = next.life.timeout_ms ? l->touched + next.life.timeout_ms : NEVER;
+    l->paused_ms = l->failing = 0;
+    c->counts.resumed++;
+    settled(l);
+    if (!anew && l->paused_for) {
+        live_hold(l);
+        if (control_go(c, tell_guest, l))
+            live_release(l);
+    }
+    return 0;
+}
+
+static void undo_resume(struct live *l)
+{
+    struct provider *p = l->control->provider;
+    uint64_t flush_us;
+    struct err err = { 0 };
+
+    if (!p->ops->pause(p, l->s.id, &flush_us, &err) && !save_as(l, SANDBOX_PAUSED, NULL, &err)) {
+        l->deadline = retention_ms() ? co_now() + retention_ms() : NEVER;
+        settled(l);
+        return;
+    }
+    log_warn("a resume that failed is not undone yet", KV("sandbox", l->s.id),
+             KV("error", err.msg));
+    settle_later(l);
+}
+
+static int resume(struct live *l, const char *actor, const char *why, int64_t timeout_ms,
+                  struct err *err)
+{
+    struct sandbox next = l->s;
+    bool anew = false;
+
+    next.state = SANDBOX_RESUMING;
+    next.life.timeout_ms = timeout_ms;
+    if (control_save(l, &next, NULL, err))
+        return -1;
+    life_disarm(l);
+    if (!wake_machine(l, &anew, err) && !save_running(l, actor, why, anew, err))
+        return 0;
+    if (err->code == ERR_NOT_FOUND)
+        return lost(l, err);
+    undo_resume(l);
+    return err_in(err, "sandbox %s stays paused", l->s.id);
+}
+
+/* ---- settling ---- */
+
+static int pause_again(struct live *l, struct err *err)
+{
+    struct provider *p = l->control->provider;
+    uint64_t flush_us;
+
+    if (!p->ops->pause(p, l->s.id, &flush_us, err))
+        return 0;
+    log_warn("a paused sandbox runs", KV("sandbox", l->s.id), KV("error", err->msg));
+    *err = (struct err){ 0 };
+    return save_as(l, SANDBOX_RESUMING, NULL, err) ||
+                   save_running(l, "system", "somebody else let it go on", false, err)
+               ? -1
+               : 0;
+}
+
+int pause_settle(struct live *l, const struct machine_state *m, struct err *err)
+{
+    struct provider *p = l->control->provider;
+    struct event e = control_event_of(&l->s, "paused", "system", "what was begun is done");
+    bool anew = false;
+
+    switch ((enum sandbox_state)l->s.state) {
+    case SANDBOX_RUNNING: return m->paused ? p->ops->resume(p, l->s.id, 0, &anew, err) : 0;
+    case SANDBOX_PAUSING:
+        return m->paused ? save_paused(l, &e, err) : save_as(l, SANDBOX_RUNNING, NULL, err);
+    case SANDBOX_PAUSED: return m->paused ? 0 : pause_again(l, err);
+    case SANDBOX_RESUMING:
+        if (m->paused)
+            return save_paused(l, NULL, err);
+        return wake_machine(l, &anew, err) ||
+                       save_running(l, "system", "what was begun is done", anew, err)
+                   ? -1
+                   : 0;
+    case SANDBOX_CREATING:
+    case SANDBOX_ENDING:
+    case SANDBOX_ENDED:
+    case SANDBOX_STATES: break;
+    }
+    return 0;
+}
+
+void pause_settle_now(struct live *l)
+{
+    struct provider *p = l->control->provider;
+    struct machine_state m;
+    struct err err = { 0 };
+
+    if (!p->ops->stat(p, l->s.id, &m, &err) && !pause_settle(l, &m, &err)) {
+        settled(l);
+        return;
+    }
+    if (err.code == ERR_NOT_FOUND) {
+        lost(l, &err);
+        return;
+    }
+    log_debug("not settled yet", KV("sandbox", l->s.id), KV("error", err.msg));
+    settle_later(l);
+}
+
+void pause_settle_later(struct live *l) { settle_later(l); }
+
+/* Of one that a former server paused. */
+int64_t pause_deadline(const struct live *l)
+{
+    int64_t left = l->s.end_ms ? l->s.end_ms - control_wall_ms() : retention_ms();
+
+    return retention_ms() ? co_now() + MAX(left, (int64_t)0) : NEVER;
+}
+
+/* ---- by request ---- */
+
+static int not_now(const struct live *l, struct err *err)
+{
+    return err_set(err, ERR_UNAVAILABLE, "sandbox %s is %s: try again in a moment", l->s.id,
+                   sandbox_state_names[l->s.state]);
+}
+
+static const char *name_of(const struct actor *who) { return who ? who->name : "system"; }
+
+static int pause_locked(struct live *l, const struct actor *who, struct err *err)
+{
+    char why[USER_NAME + 32];
+
+    if (l->s.state == SANDBOX_PAUSED)
+        return err_set(err, ERR_CONFLICT, "sandbox %s is paused already", l->s.id);
+    if (l->s.state != SANDBOX_RUNNING)
+        return not_now(l, err);
+    snprintf(why, sizeof(why), "%s asked for it", name_of(who));
+    return life_pause(l, name_of(who), why, err);
+}
+
+int control_pause(struct control *c, const struct actor *who, struct sandbox *s, struct err *err)
+{
+    AUTO(live_releasep) struct live *l = live_of(s);
+    int r;
+
+    (void)c;
+    live_hold(l);
+    if (life_lock(l, who, err))
+        return -1;
+    r = pause_locked(l, who, err);
+    live_unlock(l);
+    return r;
+}
+
+static int resume_locked(struct live *l, const struct actor *who, int64_t ms, struct err *err)
+{
+    char why[USER_NAME + 32];
+
+    if (l->s.state != SANDBOX_PAUSED)
+        return not_now(l, err);
+    snprintf(why, sizeof(why), who ? "%s asked for it" : "a request woke it", name_of(who));
+    return resume(l, name_of(who), why, ms < 0 ? l->s.life.timeout_ms : ms, err);
+}
+
+int control_resume(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
+                   struct err *err)
+{
+    AUTO(live_releasep) struct live *l = live_of(s);
+    int r;
+
+    (void)c;
+    live_hold(l);
+    if ((ms >= 0 && life_check_timeout(ms, err) < 0) || life_lock(l, who, err))
+        return -1;
+    if (l->s.state == SANDBOX_RUNNING)
+        r = err_set(err, ERR_CONFLICT, "sandbox %s is not paused", l->s.id);
+    else
+        r = resume_locked(l, who, ms, err);
+    live_unlock(l);
+    return r;
+}
+
+int control_connect(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
+                    bool *resumed, struct err *err)
+{
+    AUTO(live_releasep) struct live *l = live_of(s);
+    int r;
+
+    (void)c;
+    live_hold(l);
+    if (life_check_timeout(ms, err) < 0 || life_lock(l, who, err))
+        return -1;
+    *resumed = l->s.state != SANDBOX_RUNNING;
+    r = *resumed ? resume_locked(l, who, ms, err) : life_extend(l, who, ms, err);
+    live_unlock(l);
+    return r;
+}
+
+int control_wake(struct control *c, struct sandbox *s, struct err *err)
+{
+    AUTO(live_releasep) struct live *l = live_of(s);
+    int r = 0;
+
+    (void)c;
+    live_hold(l);
+    if (s->state == SANDBOX_RUNNING)
+        return 0;
+    if (life_lock(l, NULL, err))
+        return -1;
+    if (l->s.state != SANDBOX_RUNNING)
+        r = l->s.life.auto_resume
+                ? resume_locked(l, NULL, -1, err)
+                : err_set(err, ERR_CONFLICT, "sandbox %s is paused: resume it first", l->s.id);
+    live_unlock(l);
+    return r;
+}

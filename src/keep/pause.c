@@ -1,0 +1,431 @@
+/* pause.c - pausing a sandbox so that nothing of it is lost, and letting it go on.
+ *
+ * Three steps: what it has written goes to disk while it still runs, which may take long; it is
+ * frozen; what it wrote in between goes to disk, and a note of it (note.c). Writing out is a
+ * child's work and the whole volume's, so one child does it for all sandboxes that want it by then.
+ * Whatever fails, the sandbox goes on.
+ *
+ * Files without processes: a paused sandbox whose processes are gone is asleep. It has its name,
+ * its layer and its note, and is built again on them when it is resumed. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "keep/keeper.h"
+
+/* ---- the end of it ---- */
+
+static void over(struct box *b, const struct err *err)
+{
+    struct keep_state state;
+
+    b->pausing = PAUSING_NOT;
+    b->in_flush = false;
+    box_state(b, &state);
+    state.flush_us = b->flush_us;
+    keeper_reply(&b->freeze, b->id, err, &state);
+    b->freeze.client = NULL;
+}
+
+static void go_on(struct box *b)
+{
+    struct err err = { 0 };
+
+    pause_forget(b);
+    if (cgroup_freeze_ask(&b->keeper->cgroups, b->name, false, &err))
+        log_error("a sandbox stays frozen", KV("sandbox", b->id), KV("error", err.msg));
+}
+
+static void fail(struct box *b, const struct err *err)
+{
+    log_warn("not paused", KV("sandbox", b->id), KV("error", err->msg));
+    go_on(b);
+    over(b, err);
+}
+
+/* Whoever waits for the pause hears why it does not come. */
+void pause_cancel(struct box *b, const char *why)
+{
+    struct err err = { 0 };
+
+    if (b->pausing == PAUSING_NOT)
+        return;
+    freeze_forget(b);
+    err_set(&err, ERR_CONFLICT, "sandbox %s %s", b->id, why);
+    over(b, &err);
+}
+
+void pause_forget(struct box *b)
+{
+    note_remove(b->keeper, b->id);
+    b->noted = false;
+}
+
+/* ---- giving memory back ---- */
+
+struct reclaim {
+    const struct keeper *keeper;
+    char name[KEEP_NAME_ROOM];
+};
+
+static int reclaim(void *arg, struct err *err)
+{
+    const struct reclaim *r = arg;
+
+    (void)err;
+    cgroup_reclaim(&r->keeper->cgroups, r->name);
+    return 0;
+}
+
+static void reclaimed(struct keeper *k, void *arg, const struct err *err)
+{
+    (void)k, (void)err;
+    free(arg);
+}
+
+/* Nobody will touch it for a while; but without swap there is nowhere to put it. */
+static void give_back_memory(struct box *b)
+{
+    struct reclaim *r;
+    struct sysinfo info;
+    struct err err;
+
+    if (sysinfo(&info) || !info.freeswap)
+        return;
+    r = xcalloc(1, sizeof(*r));
+    r->keeper = b->keeper;
+    memcpy(r->name, b->name, sizeof(r->name));
+    if (job_start(b->keeper, reclaim, reclaimed, r, NULL, &err))
+        free(r);
+}
+
+/* ---- writing out ---- */
+
+struct batch { /* what a flush is for */
+    struct keeper *keeper;
+    pid_t parent;
+    size_t n; /* notes to write: of those that are frozen */
+    char ids[][KEEP_ID];
+};
+
+/* In a child. It must not outlive the keeper: the next one lets a sandbox without a note go on, and
+ * a note that is written later would be a lie. */
+static int flush(void *arg, struct err *err)
+{
+    const struct batch *f = arg;
+    struct keeper *k = f->keeper;
+
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != f->parent)
+        return err_set(err, ERR_INTERNAL, "the keeper has ended");
+    if (volume_sync(k->volume, err))
+        return -1;
+    for (size_t i = 0; i < f->n; i++) {
+        const struct box *b = box_find(k, f->ids[i]);
+
+        if (b && note_write(b, err))
+            return -1;
+    }
+    return f->n ? note_sync(k, err) : 0;
+}
+
+static void settle(struct box *b)
+{
+    struct err err = { 0 };
+
+    b->frozen = true;
+    b->noted = b->keeper->notes >= 0;
+    b->fresh = false;
+    b->left = b->deadline == NEVER ? NEVER : MAX(b->deadline - clock_ms(), (int64_t)0);
+    b->deadline = NEVER; /* time stands still for it */
+    if (adopt_record(b, &err)) {
+        b->frozen = false;
+        b->deadline = b->left == NEVER ? NEVER : clock_ms() + b->left;
+        fail(b, &err);
+        return;
+    }
+    over(b, NULL);
+    give_back_memory(b);
+}
+
+static void start_flush(struct keeper *k);
+
+static void flushed(struct keeper *k, void *arg, const struct err *err)
+{
+    struct batch *f = arg;
+    struct box *b;
+
+    k->flushing = false;
+    list_each(b, &k->boxes, all) {
+        if (!b->in_flush)
+            continue;
+        b->in_flush = false;
+        b->flush_us += (uint64_t)(clock_us() - b->flush_from);
+        if (err)
+            fail(b, err);
+        else if (b->pausing == PAUSING_SETTLE)
+            settle(b);
+        else {
+            b->pausing = PAUSING_FREEZE;
+            freeze_begin(b);
+        }
+    }
+    for (size_t i = 0; i < f->n; i++) { /* ended or thawed meanwhile, but noted by the child */
+        b = box_find(k, f->ids[i]);
+        if (!b || !b->noted)
+            note_remove(k, f->ids[i]);
+    }
+    free(f);
+    start_flush(k);
+}
+
+static bool wants_flush(const struct box *b)
+{
+    return b->pausing == PAUSING_FLUSH || b->pausing == PAUSING_SETTLE;
+}
+
+static struct batch *collect(struct keeper *k)
+{
+    struct batch *f = xcalloc(1, sizeof(*f) + k->nboxes * sizeof(f->ids[0]));
+    bool any = false;
+    struct box *b;
+
+    *f = (struct batch){ .keeper = k, .parent = getpid() };
+    list_each(b, &k->boxes, all) {
+        if (!wants_flush(b))
+            continue;
+        any = b->in_flush = true;
+        if (b->pausing == PAUSING_SETTLE)
+            memcpy(f->ids[f->n++], b->id, KEEP_ID);
+    }
+    if (any)
+        return f;
+    free(f);
+    return NULL;
+}
+
+/* One at a time: who comes while it runs waits for the next, which is for all of them. */
+static void start_flush(struct keeper *k)
+{
+    struct err err = { 0 };
+    struct batch *f = k->flushing ? NULL : collect(k);
+    struct box *b;
+
+    if (!f)
+        return;
+    k->flushing = !job_start(k, flush, flushed, f, NULL, &err);
+    if (k->flushing)
+        return;
+    free(f);
+    list_each(b, &k->boxes, all)
+        if (b->in_flush)
+            fail(b, &err);
+}
+
+static void join_flush(struct box *b, enum pausing step)
+{
+    b->pausing = step;
+    b->flush_from = clock_us();
+    start_flush(b->keeper);
+}
+
+/* ---- pausing ---- */
+
+int box_pause(struct box *b, const struct pending *reply, struct err *err)
+{
+    if (b->frozen)
+        return 1;
+    if (b->pausing != PAUSING_NOT)
+        return err_set(err, ERR_CONFLICT, "sandbox %s is being paused", b->id);
+    if (b->snapshotting) /* its child freezes and thaws it */
+        return err_set(err, ERR_CONFLICT, "a snapshot of sandbox %s is being taken", b->id);
+    if (b->keeper->cgroups.unified < 0)
+        return err_set(err, ERR_UNSUPPORTED, "this machine has no cgroup v2 to freeze with");
+    b->freeze = *reply;
+    b->flush_us = 0;
+    join_flush(b, PAUSING_FLUSH);
+    return 0;
+}
+
+void pause_frozen(struct box *b, const struct err *err)
+{
+    if (err)
+        fail(b, err);
+    else
+        join_flush(b, PAUSING_SETTLE);
+}
+
+/* The note goes first: with it and with running processes the next keeper would pause it again. The
+ * kernel lets them go at the word: there is nothing to wait for. */
+int box_resume(struct box *b, uint64_t lifetime_ms, struct err *err)
+{
+    bool was_frozen = b->frozen;
+
+    pause_cancel(b, "was thawed before it was frozen");
+    pause_forget(b);
+    if (b->keeper->cgroups.unified >= 0 && /* else it was never frozen */
+        cgroup_freeze_ask(&b->keeper->cgroups, b->name, false, err))
+        return -1;
+    b->frozen = false;
+    if (lifetime_ms)
+        b->spec.limits.lifetime_ms = lifetime_ms;
+    if (lifetime_ms)
+        b->deadline = clock_ms() + (int64_t)lifetime_ms;
+    else if (was_frozen)
+        b->deadline = b->left == NEVER ? NEVER : clock_ms() + b->left;
+    return adopt_record(b, err);
+}
+
+/* ---- after a start of the keeper ---- */
+
+int pause_adopt(struct box *b, const struct note *n)
+{
+    struct err err = { 0 };
+
+    b->noted = n != NULL;
+    if (n && (n->pid != b->jail.pid || n->started != b->started))
+        return 1;
+    b->frozen = n != NULL;
+    if (n) {
+        b->left = b->deadline == NEVER ? (int64_t)b->spec.limits.lifetime_ms
+                                       : MAX(b->deadline - clock_ms(), (int64_t)0);
+        b->deadline = NEVER;
+    }
+    /* a pause that was not finished is undone */
+    if (b->keeper->cgroups.unified >= 0 &&
+        cgroup_freeze_ask(&b->keeper->cgroups, b->name, b->frozen, &err))
+        log_warn("cannot freeze or thaw", KV("sandbox", b->id), KV("error", err.msg));
+    return 0;
+}
+
+/* Its keeper may be another one, with a run directory of its own: by then it holds the lock, or
+ * will come back and take it. */
+static bool is_ours(const struct keeper *k, const struct note *n, int layer)
+{
+    char boot[BOOT_ID];
+
+    adopt_boot(boot);
+    if (!memcmp(boot, n->boot, sizeof(boot)) &&
+        strncmp(n->run_dir, k->o.run_dir, sizeof(n->run_dir) - 1))
+        return false;
+    return !flock(layer, LOCK_EX | LOCK_NB) && !flock(layer, LOCK_SH | LOCK_NB);
+}
+
+static void find_asleep(struct keeper *k, const char *id)
+{
+    struct note n;
+    struct err err = { 0 };
+    struct box *b;
+    int layer;
+
+    if (box_find(k, id))
+        return;
+    if (note_read(k, id, &n)) {
+        log_warn("a note that is not ours is left alone", KV("note", id));
+        return;
+    }
+    layer = layer_open(k->volume, n.name, &err);
+    if (layer < 0 && err.code == ERR_NOT_FOUND) { /* it was ended, its note not quite */
+        note_remove(k, id);
+        return;
+    }
+    if (layer < 0 || !is_ours(k, &n, layer)) {
+        closep(&layer);
+        return;
+    }
+    b = box_new(k, id);
+    memcpy(b->name, n.name, sizeof(b->name));
+    b->spec = n.spec;
+    b->family = n.family;
+    b->layer = layer;
+    b->left = (int64_t)b->spec.limits.lifetime_ms;
+    b->noted = true;
+    b->frozen = true;
+    b->phase = PHASE_ASLEEP;
+    log_info("a paused sandbox has its files only", KV("sandbox", id));
+}
+
+/* ---- what a former boot left ---- */
+
+static DIR *open_dir(int at, const char *path)
+{
+    int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!d && fd >= 0)
+        close(fd);
+    return d;
+}
+
+/* Nothing of another boot runs: its layers are nobody's, but for those with a note. */
+static void sweep_layers(struct keeper *k)
+{
+    static const char prefix[] = "box-";
+    AUTO(freep) char *path = NULL;
+    const struct dirent *e;
+    struct err err;
+    DIR *d;
+
+    if (asprintf(&path, "%s/volume/layers", k->o.data_dir) < 0)
+        abort();
+    d = open_dir(AT_FDCWD, path);
+    while (d && (e = readdir(d))) {
+        const char *id = e->d_name + sizeof(prefix) - 1;
+        AUTO(closep) int fd = -1;
+
+        if (strncmp(e->d_name, prefix, sizeof(prefix) - 1) || note_exists(k, id) || box_find(k, id))
+            continue;
+        fd = layer_open(k->volume, e->d_name, &err);
+        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB))
+            continue;
+        log_info("the files of a sandbox of a former boot go", KV("layer", e->d_name));
+        reaper_delete(k, e->d_name);
+    }
+    if (d)
+        closedir(d);
+}
+
+/* <data>/boot is the boot in which a keeper used these layers last. */
+static int sweep_former_boot(struct keeper *k, struct err *err)
+{
+    char now[BOOT_ID], last[BOOT_ID] = "";
+    AUTO(freep) char *path = NULL;
+    AUTO(closep) int fd = -1;
+
+    if (asprintf(&path, "%s/boot", k->o.data_dir) < 0)
+        abort();
+    fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX))
+        return err_sys(err, "open %s", path);
+    adopt_boot(now);
+    if (pread(fd, last, sizeof(last), 0) == sizeof(last) && memcmp(now, last, sizeof(now)))
+        sweep_layers(k);
+    return pwrite(fd, now, sizeof(now), 0) == sizeof(now) ? 0 : err_sys(err, "write %s", path);
+}
+
+int pause_adopt_all(struct keeper *k, struct err *err)
+{
+    const struct dirent *e;
+    DIR *d;
+
+    if (k->notes < 0)
+        return 0;
+    d = open_dir(k->notes, ".");
+    if (!d)
+        return err_sys(err, "read the notes of paused sandboxes");
+    while ((e = readdir(d)))
+        if (*e->d_name != '.' && strlen(e->d_name) <= KEEP_ID_MAX)
+            find_asleep(k, e->d_name);
+    closedir(d);
+    return sweep_former_boot(k, err);
+}

@@ -1,0 +1,250 @@
+"""Paused sandboxes lose nothing: not when their processes are killed, not when the keeper is, and
+not when the machine is restarted. (A restart is: everything killed, and another boot id.)"""
+
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+
+from helpers.keeper import ENDED, OPEN, Refused, full, limits_body, request
+from helpers.machine import collect_orphans
+from helpers.proc import alive, wait_until
+from helpers.sdk import PREVIOUS
+
+pytestmark = [pytest.mark.core,
+              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+
+MIB = 1 << 20
+FORMER = b"00000000-0000-0000-0000-000000000000"
+
+
+def name(id):
+    return full(id).decode()
+
+
+@pytest.fixture
+def client(start_keeper):
+    with start_keeper().client() as connected:
+        yield connected
+
+
+@pytest.fixture
+def layer(cove):
+    return lambda id: cove.data / "volume" / "layers" / ("box-" + name(id))
+
+
+@pytest.fixture
+def note(cove):
+    return lambda id: cove.data / "paused" / name(id)
+
+
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: collect_orphans() or not alive(pid), "it has ended")
+
+
+def make_paused(client, id="one", **more):
+    pid = client.create(id, **more).state["pid"]
+    client.wire(id).run("sh", "-c", "echo kept > file; mkdir -p d/e; ln -s file link; sudo touch /usr/new")
+    client.call("freeze", id)
+    return pid
+
+
+def check_files(client, id="one"):
+    said = client.wire(id).run("sh", "-c", "cat link; ls -d d/e /usr/new; stat -c %U file")
+    assert said == "kept\n/usr/new\nd/e\nuser\n"
+
+
+def of_former_boot(path):
+    data = path.read_bytes()
+    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    assert boot in data, path
+    with open(path, "r+b") as f:
+        f.write(data.replace(boot, FORMER))
+
+
+def restart_machine(keeper, data, pids, keep_run=True):
+    """keep_run: the run directory is not on a tmpfs."""
+    keeper.kill()
+    for pid in pids:
+        end(pid)
+    records = list(pathlib.Path(keeper.run_dir, "boxes").iterdir())
+    for path in [data / "boot", *(data / "paused").iterdir(), *records]:
+        of_former_boot(path)
+    for path in records if not keep_run else ():
+        path.unlink()
+        for group in pathlib.Path("/sys/fs/cgroup").glob(f"**/cove/box-{path.name}"):
+            group.rmdir()               # no cgroup survives a restart either
+    keeper.start()
+
+
+def test_one_whose_processes_are_killed_keeps_its_files(client, layer, note):
+    pid = make_paused(client, network=OPEN, memory_bytes=300 * MIB)
+    assert note("one").exists()
+    end(pid)
+    wait_until(lambda: client.stat("one")["asleep"], "it is seen")
+    state = client.stat("one")
+    assert state["frozen"] == 1 and state["pid"] == 0 and state["processes"] == 0
+    assert state["disk"] > 0 and layer("one").exists() and "one" in client.list()
+    assert not client.events
+    with pytest.raises(Refused, match="is paused"):
+        client.sockets("one")
+    client.call("freeze", "one")        # it is
+    woken = client.call("thaw", "one", limits_body(lifetime_ms=60_000)).state
+    assert woken["fresh"] == 1 and woken["asleep"] == woken["frozen"] == 0
+    assert woken["memory_bytes"] == 300 * MIB and 59_000 < woken["left_ms"] <= 60_000
+    assert client.call("thaw", "one").state["fresh"] == 1       # who lost the answer hears it again
+    assert not note("one").exists()
+    check_files(client)
+    client.call("freeze", "one")
+    assert client.call("thaw", "one").state["fresh"] == 0
+    check_files(client)
+
+
+def test_it_sleeps_and_wakes_as_often_as_one_likes(client):
+    make_paused(client)
+    for _ in range(5):
+        end(client.stat("one")["pid"])
+        wait_until(lambda: client.stat("one")["asleep"], "it is seen")
+        client.call("thaw", "one")
+        check_files(client)
+        client.call("freeze", "one")
+
+
+def test_its_limit_of_disk_stays(client):
+    pid = make_paused(client, disk_bytes=64 * MIB)
+    end(pid)
+    wait_until(lambda: client.stat("one")["asleep"], "it is seen")
+    client.call("limits", "one", limits_body(memory_bytes=200 * MIB))
+    assert client.call("thaw", "one").state["memory_bytes"] == 200 * MIB
+    said = client.wire("one").run("sh", "-c", "head -c 100M /dev/zero > big || true; stat -c %s big")
+    assert int(said) < 64 * MIB
+
+
+def test_one_that_sleeps_can_be_killed(client, layer, note):
+    end(make_paused(client))
+    wait_until(lambda: client.stat("one")["asleep"], "it is seen")
+    client.kill("one")
+    assert client.event(ENDED, "one").reason == "request"
+    assert "one" not in client.list() and not note("one").exists()
+    wait_until(lambda: not layer("one").exists(), "its files are deleted")
+
+
+def test_one_that_runs_keeps_nothing(client, layer, note):
+    pid = make_paused(client)
+    client.call("thaw", "one")
+    assert not note("one").exists()
+    end(pid)
+    assert client.event(ENDED, "one").reason == "itself"
+    wait_until(lambda: not layer("one").exists(), "its files are deleted")
+
+
+def test_its_processes_die_while_no_keeper_runs(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = make_paused(client)
+    keeper.kill()
+    end(pid)
+    keeper.start()
+    with keeper.client() as client:
+        assert client.stat("one")["asleep"] == 1
+        client.call("thaw", "one")
+        check_files(client)
+
+
+@pytest.mark.parametrize("keep_run", [True, False])
+def test_a_restart_of_the_machine(start_keeper, cove, layer, note, keep_run):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pids = [make_paused(client), client.create("two").state["pid"]]
+    restart_machine(keeper, cove.data, pids, keep_run)
+    with keeper.client() as client:
+        assert client.list() == ["one"]
+        assert client.stat("one")["asleep"] == 1
+        wait_until(lambda: not layer("two").exists(), "what ran then has left nothing")
+        keeper.kill()                   # and it still sleeps
+    keeper.start()
+    with keeper.client() as client:
+        client.call("thaw", "one")
+        check_files(client)
+        client.kill("one")
+    assert not note("one").exists()
+    wait_until(lambda: not layer("one").exists(), "its files are deleted")
+
+
+def test_a_keeper_killed_at_any_moment_of_a_pause(start_keeper, note):
+    """What it had not finished is undone; what it had is so."""
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = client.create("one").state["pid"]
+        client.wire("one").start("sh", "-c", "while :; do echo x >> /tmp/x; done").close()
+    seen = set()
+    for moment in [i * 0.0005 for i in range(20)] + [0.02, 0.05, 0.5]:
+        with keeper.client() as client:
+            client.send(request("freeze", "one", serial=9))
+            time.sleep(moment)
+            keeper.kill()
+        keeper.start()
+        with keeper.client() as client:
+            state = client.stat("one")
+            assert state["pid"] == pid and state["frozen"] == note("one").exists()
+            seen.add(state["frozen"])
+            time.sleep(0.02)
+            used = client.stat("one")["cpu_us"]
+            time.sleep(0.05)
+            assert (client.stat("one")["cpu_us"] == used) == bool(state["frozen"])
+            client.call("thaw", "one")
+    assert 1 in seen
+
+
+def test_a_keeper_killed_while_one_is_woken(start_keeper):
+    """Half woken it is nobody's: its guest knows no token. It sleeps on."""
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = make_paused(client)
+        end(pid)
+        wait_until(lambda: client.stat("one")["asleep"], "it is seen")
+    for i in range(12):
+        with keeper.client() as client:
+            client.send(request("thaw", "one", serial=9))
+            time.sleep(i * 0.0005)
+            keeper.kill()
+        keeper.start()
+        with keeper.client() as client:
+            state = client.stat("one")
+            assert state["asleep"] or state["fresh"], state
+            assert client.call("thaw", "one").state["fresh"] == 1
+            check_files(client)
+            client.call("freeze", "one")
+            end(client.stat("one")["pid"])
+            wait_until(lambda: client.stat("one")["asleep"], "it is seen")
+
+
+def test_many_are_paused_at_once(client):
+    """Writing out is done for all of them together."""
+    ids = [f"m{i}" for i in range(12)]
+    for id in ids:
+        client.create(id)
+        client.wire(id).run("sh", "-c", f"head -c 2M /dev/urandom > f; echo {id} > name")
+    for serial, id in enumerate(ids, 100):
+        client.send(request("freeze", id, serial=serial))
+    answers = [client.answer() for _ in ids]
+    assert not any(one.code for one in answers)
+    assert {one.serial for one in answers} == set(range(100, 100 + len(ids)))
+    assert all(one.state["flush_us"] > 0 for one in answers)
+    for id in ids:
+        client.call("thaw", id)
+        assert client.wire(id).run("cat", "name") == id + "\n"
+
+
+def test_a_snapshot_and_a_pause_wait_for_each_other(client):
+    client.create("one")
+    client.send(request("snapshot", "one", full("shot"), serial=5))
+    client.send(request("freeze", "one", serial=6))
+    answers = {one.serial: one for one in (client.answer(), client.answer())}
+    assert answers[5].code == 0
+    assert "a snapshot of sandbox" in answers[6].message
+    client.call("freeze", "one")
+    client.call("snapshot", "one", full("shot-2"))

@@ -1,0 +1,540 @@
+/* test_control_pause.c - sandboxes that stand still: every move, a failure at each step of it, and
+ * every pair of record and machine that a crash can leave. */
+#include "control_rig.h"
+
+static struct sandbox *made(enum sandbox_expiry expiry, bool auto_resume)
+{
+    struct create_spec s = spec();
+
+    s.life = (struct life){ .timeout_ms = 300000, .expiry = expiry, .auto_resume = auto_resume };
+    return create(&w.alice, &s);
+}
+
+static struct sandbox *paused(void)
+{
+    struct sandbox *b = made(EXPIRY_KILL, false);
+    struct err err = { 0 };
+
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), 0);
+    return b;
+}
+
+static bool machine_paused(const char *id)
+{
+    struct machine_state m = { 0 };
+    struct err err = { 0 };
+
+    CHECK_INT(w.fake->ops->stat(w.fake, id, &m, &err), 0);
+    return m.paused;
+}
+
+static struct sandbox *found(const char *id)
+{
+    struct err err = { 0 };
+
+    return control_find(w.c, &w.admin, str_of(id), &err);
+}
+
+static const char *wait_for;
+
+static int state_now(void)
+{
+    const struct sandbox *b = found(wait_for);
+
+    return b ? (int)b->state : SANDBOX_ENDED;
+}
+
+static void await_state(const char *id, enum sandbox_state state)
+{
+    wait_for = id;
+    wait_until(state_now, state);
+}
+
+/* ---- by request ---- */
+
+static void there_and_back(void)
+{
+    struct sandbox *b = made(EXPIRY_KILL, false);
+    struct err err = { 0 };
+    char id[SANDBOX_ID + 1];
+
+    memcpy(id, b->id, sizeof(id));
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), 0);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    CHECK(machine_paused(id));
+    CHECK_INT(b->end_ms, 0);
+    CHECK(control_left_ms(b) == NEVER);
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), -1);
+    CHECK_INT(err.code, ERR_CONFLICT);
+    CHECK_INT(control_pause(w.c, &w.bob, b, &err), -1);
+    CHECK_INT(err.code, ERR_NOT_FOUND);
+    CHECK_INT(control_resume(w.c, &w.bob, b, -1, &err), -1);
+    CHECK_INT(err.code, ERR_NOT_FOUND);
+    CHECK_INT(control_resume(w.c, &w.alice, b, 60000, &err), 0);
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+    CHECK(!machine_paused(id));
+    CHECK(control_left_ms(b) > 59000 && control_left_ms(b) <= 60000);
+    CHECK(b->end_ms != 0);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(err.code, ERR_CONFLICT);
+    CHECK_STR(events_of(id), "created started paused resumed");
+}
+
+TEST(a_sandbox_is_paused_and_goes_on) { run(there_and_back, 0); }
+
+static void connected(void)
+{
+    struct sandbox *b = paused();
+    struct err err = { 0 };
+    bool resumed = false;
+
+    CHECK_INT(control_connect(w.c, &w.alice, b, 10000, &resumed, &err), 0);
+    CHECK(resumed);
+    CHECK(control_left_ms(b) <= 10000);
+    CHECK_INT(control_connect(w.c, &w.alice, b, 60000, &resumed, &err), 0);
+    CHECK(!resumed);
+    CHECK(control_left_ms(b) > 59000);
+    CHECK_INT(control_connect(w.c, &w.alice, b, 10000, &resumed, &err), 0);
+    CHECK(control_left_ms(b) > 59000); /* it only ever extends */
+    CHECK_INT(control_connect(w.c, &w.alice, b, -5, &resumed, &err), -1);
+    CHECK_INT(err.code, ERR_INVALID);
+}
+
+TEST(connecting_resumes_or_extends) { run(connected, 0); }
+
+static void timed(void)
+{
+    struct sandbox *b = paused();
+    struct machine_state m;
+    struct err err = { 0 };
+
+    CHECK_INT(control_set_timeout(w.c, &w.alice, b, 5000, false, &err), 0);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    CHECK(control_left_ms(b) == NEVER);
+    CHECK_INT(control_set_timeout(w.c, &w.alice, b, 4000, true, &err), 0);
+    CHECK_INT(b->life.timeout_ms, 5000);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+    CHECK(control_left_ms(b) > 4000 && control_left_ms(b) <= 5000);
+    CHECK_INT(w.fake->ops->stat(w.fake, b->id, &m, &err), 0);
+    CHECK(m.left_ms > 5000 && m.left_ms <= 7000); /* the safety net moves with it */
+}
+
+TEST(a_time_out_set_on_a_paused_one_begins_when_it_goes_on) { run(timed, 0); }
+
+static void no_time_passes(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b;
+    struct err err = { 0 };
+
+    s.life.timeout_ms = 200;
+    s.life.idle_ms = 100;
+    b = create(&w.alice, &s);
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), 0);
+    co_sleep(co_in(400));
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    CHECK_INT(machines(), 1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+    wait_until(sandboxes, 0); /* and now it does */
+}
+
+TEST(deadlines_stand_still_while_it_is_paused) { run(no_time_passes, 0); }
+
+static void killed(void)
+{
+    struct sandbox *b = paused();
+    struct err err = { 0 };
+
+    CHECK_INT(control_kill(w.c, &w.alice, b, NULL, &err), 0);
+    CHECK_INT(sandboxes(), 0);
+    CHECK_INT(machines(), 0);
+}
+
+TEST(a_paused_one_can_be_ended) { run(killed, 0); }
+
+struct race {
+    struct sandbox *b;
+    int done, failed;
+};
+
+static void pause_it(void *arg)
+{
+    struct race *r = arg;
+    struct err err = { 0 };
+
+    r->failed += control_pause(w.c, &w.alice, r->b, &err) != 0;
+    r->done++;
+}
+
+static void wake_it(void *arg)
+{
+    struct race *r = arg;
+    struct err err = { 0 };
+
+    r->failed += control_wake(w.c, r->b, &err) != 0;
+    r->done++;
+}
+
+static struct race *racing;
+static int race_done(void) { return racing->done; }
+
+static void together(void)
+{
+    struct race r = { .b = made(EXPIRY_KILL, true) };
+
+    racing = &r;
+    provider_fake_delay(w.fake, "pause", 20);
+    for (int i = 0; i < 10; i++)
+        co_go(pause_it, &r, NULL);
+    wait_until(race_done, 10);
+    CHECK_INT(r.failed, 9);
+    r.done = r.failed = 0;
+    provider_fake_delay(w.fake, "resume", 20);
+    for (int i = 0; i < 10; i++)
+        co_go(wake_it, &r, NULL);
+    wait_until(race_done, 10);
+    CHECK_INT(r.failed, 0);
+    CHECK_INT(r.b->state, SANDBOX_RUNNING);
+    CHECK_STR(events_of(r.b->id), "created started paused resumed");
+}
+
+TEST(of_many_at_once_one_pauses_it_and_one_wakes_it) { run(together, 0); }
+
+static void stays_asleep(void)
+{
+    struct sandbox *b = paused();
+    struct err err = { 0 };
+
+    CHECK_INT(control_wake(w.c, b, &err), -1);
+    CHECK_INT(err.code, ERR_CONFLICT);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+}
+
+TEST(without_auto_resume_a_request_wakes_nobody) { run(stays_asleep, 0); }
+
+/* ---- at the end of its time ---- */
+
+static void expires(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b;
+    struct err err = { 0 };
+
+    s.life = (struct life){ .timeout_ms = 100, .expiry = EXPIRY_PAUSE, .auto_resume = true };
+    b = create(&w.alice, &s);
+    await_state(b->id, SANDBOX_PAUSED);
+    CHECK(machine_paused(b->id));
+    CHECK_INT(control_wake(w.c, b, &err), 0);
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+    await_state(b->id, SANDBOX_PAUSED); /* again, after its time-out */
+    CHECK_STR(events_of(b->id), "created started paused resumed paused");
+}
+
+TEST(one_that_is_to_be_paused_at_its_end_is) { run(expires, 0); }
+
+static void idles(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b;
+
+    s.life = (struct life){ .idle_ms = 100, .expiry = EXPIRY_PAUSE };
+    b = create(&w.alice, &s);
+    await_state(b->id, SANDBOX_PAUSED);
+}
+
+TEST(the_same_when_nobody_uses_it) { run(idles, 0); }
+
+static void retried(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b;
+
+    s.life = (struct life){ .timeout_ms = 50, .expiry = EXPIRY_PAUSE };
+    provider_fake_fail(w.fake, "pause", ERR_TIMEOUT, 1);
+    b = create(&w.alice, &s);
+    co_sleep(co_in(300));
+    CHECK_INT(b->state, SANDBOX_RUNNING); /* it goes on meanwhile */
+    await_state(b->id, SANDBOX_PAUSED);
+}
+
+TEST(a_pause_at_the_end_that_fails_is_tried_again) { run(retried, 0); }
+
+static void given_up(void)
+{
+    struct create_spec s = spec();
+
+    s.life = (struct life){ .timeout_ms = 50, .expiry = EXPIRY_PAUSE };
+    provider_fake_fail(w.fake, "pause", ERR_TIMEOUT, 100);
+    create(&w.alice, &s);
+    wait_until(sandboxes, 0);
+    CHECK(strstr(last_reason(), "pausing it failed for") != NULL);
+    CHECK_INT(machines(), 0);
+}
+
+TEST(one_that_cannot_be_paused_for_long_is_ended)
+{
+    set("control.pause-give-up-s=1");
+    run(given_up, 0);
+    set("control.pause-give-up-s=600");
+}
+
+static void retained(void)
+{
+    const struct sandbox *b = paused();
+
+    CHECK(b->end_ms > 0);
+    CHECK(control_left_ms(b) <= 1000);
+    wait_until(sandboxes, 0);
+    CHECK(strstr(last_reason(), "--paused-retention") != NULL);
+    CHECK_INT(machines(), 0);
+}
+
+TEST(a_paused_one_is_kept_as_long_as_was_said)
+{
+    set("control.paused-retention-s=1");
+    run(retained, 0);
+    set("control.paused-retention-s=0");
+}
+
+/* ---- failures ---- */
+
+static void pause_fails(void)
+{
+    struct sandbox *b = made(EXPIRY_KILL, false);
+    struct err err = { 0 };
+
+    save_fails = 1; /* the intent */
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), -1);
+    CHECK_INT(err.code, ERR_NO_SPACE);
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+    provider_fake_fail(w.fake, "pause", ERR_TIMEOUT, 1); /* the machine */
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), -1);
+    CHECK_INT(err.code, ERR_TIMEOUT);
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+    save_skips = save_fails = 1; /* the record */
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), -1);
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+    CHECK(!machine_paused(b->id));
+    CHECK(control_left_ms(b) > 290000 && control_left_ms(b) <= 300000);
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), 0); /* and now it works */
+}
+
+TEST(a_pause_that_fails_leaves_it_running) { run(pause_fails, 0); }
+
+static void pause_stuck(void)
+{
+    struct sandbox *b = made(EXPIRY_KILL, false);
+    struct err err = { 0 };
+
+    save_skips = 1; /* no space from the second write on */
+    save_fails = 3;
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), -1);
+    CHECK_INT(b->state, SANDBOX_PAUSING);
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), -1);
+    CHECK_INT(err.code, ERR_UNAVAILABLE);
+    await_state(b->id, SANDBOX_RUNNING);
+    CHECK(!machine_paused(b->id));
+    CHECK(control_left_ms(b) > 290000);
+}
+
+TEST(what_cannot_be_undone_at_once_is_settled_later) { run(pause_stuck, 0); }
+
+static void pause_cut_off(void)
+{
+    struct sandbox *b = made(EXPIRY_KILL, false);
+    struct err err = { 0 };
+    uint64_t flush_us;
+
+    provider_fake_fail(w.fake, "pause", ERR_UNAVAILABLE, 1);
+    provider_fake_fail(w.fake, "resume", ERR_UNAVAILABLE, 1); /* nor can that be undone */
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), -1);
+    CHECK_INT(b->state, SANDBOX_PAUSING);
+    CHECK_INT(w.fake->ops->pause(w.fake, b->id, &flush_us, &err), 0); /* it had happened */
+    await_state(b->id, SANDBOX_PAUSED);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+}
+
+TEST(a_provider_that_was_away_is_asked_what_happened) { run(pause_cut_off, 0); }
+
+static void resume_fails(void)
+{
+    struct sandbox *b = paused();
+    struct err err = { 0 };
+
+    save_fails = 1; /* the intent */
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    provider_fake_fail(w.fake, "resume", ERR_LIMIT, 1); /* the machine */
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(err.code, ERR_LIMIT);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    save_skips = save_fails = 1; /* the record */
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    CHECK(machine_paused(b->id));
+    save_skips = 1;
+    save_fails = 2;
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(b->state, SANDBOX_RESUMING);
+    await_state(b->id, SANDBOX_PAUSED);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+}
+
+TEST(a_resume_that_fails_leaves_it_paused) { run(resume_fails, 0); }
+
+static void gone_meanwhile(void)
+{
+    struct sandbox *b = paused(), *other = made(EXPIRY_KILL, false);
+    struct err err = { 0 };
+
+    provider_fake_fail(w.fake, "resume", ERR_NOT_FOUND, 1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(err.code, ERR_NOT_FOUND);
+    provider_fake_fail(w.fake, "pause", ERR_NOT_FOUND, 1);
+    CHECK_INT(control_pause(w.c, &w.alice, other, &err), -1);
+    CHECK_INT(err.code, ERR_NOT_FOUND);
+    CHECK_INT(sandboxes(), 0);
+}
+
+TEST(one_whose_machine_is_gone_has_ended) { run(gone_meanwhile, 0); }
+
+/* ---- only files are left ---- */
+
+static void restarted(void)
+{
+    struct sandbox *b = paused();
+    struct err err = { 0 };
+
+    provider_fake_sleep(w.fake, b->id);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    provider_fake_fail(w.fake, "dial", ERR_UPSTREAM, 1); /* its guest does not answer */
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    CHECK(machine_paused(b->id));
+    provider_fake_sleep(w.fake, b->id);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+    CHECK_STR(events_of(b->id), "created started paused restarted");
+}
+
+TEST(one_without_processes_starts_again_on_its_files) { run(restarted, 0); }
+
+/* ---- after a crash ---- */
+
+enum was { RUNS, STANDS, SLEEPS };
+
+static struct {
+    enum sandbox_state row;
+    enum was machine;
+    enum sandbox_state becomes;
+} crash;
+
+static char crashed_id[SANDBOX_ID + 1];
+
+/* Leaves the record and the machine as a crash at that point would. */
+static void crashed(void)
+{
+    struct sandbox row = { 0 };
+    struct sandbox *b = made(EXPIRY_KILL, false);
+    struct err err = { 0 };
+    uint64_t flush_us;
+    bool anew;
+
+    memcpy(crashed_id, b->id, sizeof(crashed_id));
+    if (crash.row != SANDBOX_RUNNING)
+        CHECK_INT(control_pause(w.c, &w.alice, b, &err), 0);
+    sandbox_copy(&row, b);
+    control_close(w.c);
+    w.c = NULL;
+    if (crash.row == SANDBOX_PAUSING) { /* back to where it began */
+        row.state = SANDBOX_RESUMING;
+        CHECK_INT(w.store->ops->sandbox_save(w.store, &row, SANDBOX_PAUSED, NULL, &err), 0);
+        row.state = SANDBOX_RUNNING;
+        CHECK_INT(w.store->ops->sandbox_save(w.store, &row, SANDBOX_RESUMING, NULL, &err), 0);
+    }
+    if (crash.row != row.state) {
+        enum sandbox_state from = (enum sandbox_state)row.state;
+
+        row.state = crash.row;
+        CHECK_INT(w.store->ops->sandbox_save(w.store, &row, from, NULL, &err), 0);
+    }
+    if (crash.machine == RUNS)
+        CHECK_INT(w.fake->ops->resume(w.fake, crashed_id, 0, &anew, &err), 0);
+    else
+        CHECK_INT(w.fake->ops->pause(w.fake, crashed_id, &flush_us, &err), 0);
+    if (crash.machine == SLEEPS)
+        provider_fake_sleep(w.fake, crashed_id);
+    sandbox_finish(&row);
+    open_control();
+}
+
+static void settled(void)
+{
+    struct sandbox *b;
+    struct err err = { 0 };
+
+    crashed();
+    b = found(crashed_id);
+    if (crash.becomes == SANDBOX_ENDED) {
+        CHECK(b == NULL);
+        CHECK_INT(machines(), 0);
+        return;
+    }
+    CHECK(b != NULL);
+    CHECK_INT(b->state, crash.becomes);
+    CHECK_INT(machine_paused(crashed_id), crash.becomes == SANDBOX_PAUSED);
+    if (crash.becomes == SANDBOX_PAUSED)
+        CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+    CHECK(control_left_ms(b) > 290000 && control_left_ms(b) <= 300000);
+    CHECK_INT(control_pause(w.c, &w.alice, b, &err), 0);
+    reopen_control();
+    CHECK_INT(found(crashed_id)->state, SANDBOX_PAUSED);
+}
+
+TEST(whatever_a_crash_leaves_is_finished_or_undone)
+{
+    static const enum sandbox_state R = SANDBOX_RUNNING, P = SANDBOX_PAUSED, E = SANDBOX_ENDED;
+    const struct {
+        enum sandbox_state row, becomes[3]; /* the machine runs, stands still, has files only */
+    } table[] = {
+        { SANDBOX_RUNNING, { R, R, E } },
+        { SANDBOX_PAUSING, { R, P, P } },
+        { SANDBOX_PAUSED, { P, P, P } },
+        { SANDBOX_RESUMING, { R, P, P } },
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        for (int m = RUNS; m <= SLEEPS; m++) {
+            struct frame f = { .fn = settled, .lasts = true };
+
+            crash.row = table[i].row;
+            crash.machine = (enum was)m;
+            crash.becomes = table[i].becomes[m];
+            set("pool.size=0");
+            test_co(frame, &f);
+        }
+}
+
+static void unsettled(void)
+{
+    crash.row = SANDBOX_PAUSED;
+    crash.machine = RUNS;
+    provider_fake_fail(w.fake, "pause", ERR_TIMEOUT, 0);
+    crashed();
+    await_state(crashed_id, SANDBOX_PAUSED);
+    control_close(w.c);
+    w.c = NULL;
+    provider_fake_fail(w.fake, "adopt", ERR_NOT_FOUND, 1); /* its machine and its files */
+    open_control();
+    CHECK_INT(sandboxes(), 0);
+    CHECK(strstr(last_reason(), "itself") != NULL);
+}
+
+TEST(a_paused_one_of_which_nothing_is_left_has_ended)
+{
+    struct frame f = { .fn = unsettled, .lasts = true };
+
+    set("pool.size=0");
+    test_co(frame, &f);
+}
