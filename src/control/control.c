@@ -259,6 +259,7 @@ static struct control *new_control(const struct control_options *o)
     c->allow_mounts = copy_list(o->allow_mounts);
     c->ephemeral = o->ephemeral;
     c->no_network = o->no_network;
+    c->one_user = o->one_user;
     client_init(&c->client);
     table_init(c);
     list_init(&c->tasks);

@@ -23,6 +23,7 @@ struct control_options {
     const char *const *allow_mounts; /* prefixes; NULL-terminated; NULL: none */
     bool ephemeral;                  /* control_close() ends every sandbox */
     bool no_network;                 /* the machine gives none: NETWORK_DEFAULT means that */
+    bool one_user;                   /* inside there is no user but root: he is the default */
 };
 
 extern const struct setting control_settings[]; /* pool.size, pool.memory-bytes, control.... */

@@ -84,7 +84,7 @@ struct control {
     struct client client;
     char *domain, *node;
     char **allow_mounts; /* NULL-terminated; NULL: none */
-    bool ephemeral, no_network, closing;
+    bool ephemeral, no_network, one_user, closing;
     bool deaf; /* to the provider's events: we are about to be gone */
 
     struct list all;

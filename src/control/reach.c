@@ -90,7 +90,7 @@ int guest_dial(struct control *c, const char *ref, struct err *err)
 
 /* ---- POST /init ---- */
 
-static void put_init(struct buf *b, const struct guest_init *g)
+static void put_init(struct buf *b, const struct guest_init *g, const char *user)
 {
     json_open(b, '{');
     if (g->env && g->env->n) {
@@ -102,8 +102,8 @@ static void put_init(struct buf *b, const struct guest_init *g)
     }
     if (g->token && *g->token)
         json_kv_str(b, "accessToken", g->token);
-    if (g->user && *g->user)
-        json_kv_str(b, "defaultUser", g->user);
+    if (user && *user)
+        json_kv_str(b, "defaultUser", user);
     if (g->workdir && *g->workdir)
         json_kv_str(b, "defaultWorkdir", g->workdir);
     json_close(b, '}');
@@ -136,7 +136,7 @@ int guest_init(struct control *c, const struct client_to *to, const struct guest
     AUTO(buf_free) struct buf body = { 0 };
     struct client_to where = *to;
 
-    put_init(&body, g);
+    put_init(&body, g, c->one_user ? "root" : g->user);
     where.connect_ms = where.answer_ms = control_limits.init_ms;
     x = client_do(&c->client, &where,
                   &(struct client_request){ .method = STR("POST"),

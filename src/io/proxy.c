@@ -30,9 +30,10 @@ struct pass { /* one call on its way */
     struct call *c;
     struct exchange *x;
     struct co_ref side;
-    struct co_cond side_ended;
+    struct co_cond side_ended, stream_begun;
     bool side_runs, side_was; /* now; ever */
     bool upgraded;            /* the side carries a tunnel */
+    bool streams;             /* the answer has no length and is waited for */
     struct err client;        /* why the client's side ended the exchange */
 };
 
@@ -140,6 +141,19 @@ static int watch_client(struct pass *s)
     }
 }
 
+/* A quick answer needs no watch. A stream is watched from its first wait on: its client may leave
+ * and come back at once, and what we pass to the connection that it has left is lost to the next.
+ */
+static bool watch_is_due(struct pass *s)
+{
+    int64_t until = co_in(WATCH_AFTER_MS);
+
+    while (!s->streams)
+        if (co_cond_wait(&s->stream_begun, until))
+            return errno == ETIMEDOUT;
+    return true;
+}
+
 static int pump(struct pass *s, struct conn *from, struct conn *to);
 
 static void side(void *arg)
@@ -151,7 +165,7 @@ static void side(void *arg)
     } else if (s->upgraded) {
         if (pump(s, s->c->conn, s->x->conn))
             conn_break(s->x->conn);
-    } else if (s->x->sent || s->x->answered || (send_body(s) && !co_sleep(co_in(WATCH_AFTER_MS)))) {
+    } else if (s->x->sent || s->x->answered || (send_body(s) && watch_is_due(s))) {
         if (!watch_client(s)) {
             err_set(&s->client, ERR_GONE, "the client left");
             conn_break(s->x->conn);
@@ -181,10 +195,19 @@ static void stop_side(struct pass *s)
 
 /* ---- the answer ---- */
 
+static int begin_stream(struct pass *s, struct err *err)
+{
+    s->streams = true;
+    co_cond_wake(&s->stream_begun);
+    return s->side_was ? 0 : start_side(s, err);
+}
+
 /* Waits until the upstream can be read. */
 static int wait_upstream(struct pass *s, struct err *err)
 {
     conn_rest(s->x->conn); /* few buffers, all of them warm */
+    if (!s->streams && s->x->answered && s->x->head.chunked && begin_stream(s, err))
+        return -1;
     for (;;) {
         int64_t until = s->p->moved_at + s->x->answer_ms, first = until;
 
@@ -398,6 +421,7 @@ int proxy_call(struct proxy *p, struct call *c, struct err *err)
     p->moved_at = co_now();
     err->code = ERR_NONE; /* relay() tells a pause from a failure by it */
     co_cond_init(&s.side_ended);
+    co_cond_init(&s.stream_begun);
     r = pass(&s, err);
     stop_side(&s);
     if (r < 0 && s.client.code) {
