@@ -20,7 +20,8 @@ enum {
 };
 
 struct control_limits {
-    int64_t sandboxes, user_sandboxes, map_bytes, init_ms, sample_s, ended_days, forward_conns;
+    int64_t sandboxes, user_sandboxes, map_bytes, init_ms, hung_ms, sample_s, ended_days,
+        forward_conns;
     int64_t pool_size, pool_memory, pool_age_s, pool_idle_s;
 };
 extern struct control_limits control_limits;
@@ -51,6 +52,8 @@ struct live {
     int64_t deadline, touched; /* monotonic ms; NEVER: no deadline */
     int64_t due;               /* when to look at it: the heap's key */
     size_t slot;               /* in the heap */
+
+    bool doubted; /* somebody looks whether its guest still answers */
 
     bool machine_gone; /* while it was being created: */
     struct err fault;  /* what ended its machine */
@@ -196,6 +199,10 @@ void leftover_machine(struct control *c, const char *ref);
 void leftover_row(struct control *c, const struct sandbox *ended, enum sandbox_state expect);
 void leftover_serve(void *control);
 void leftover_finish(struct control *c); /* one last try, then forgets them */
+
+/* ---- health ---- */
+
+void health_doubt(struct live *l); /* looks at its guest in the background */
 
 /* ---- pool ---- */
 

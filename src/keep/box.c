@@ -538,4 +538,5 @@ void box_examine(struct box *b, struct keep_state *out)
     if (b->slot)
         net_slot_traffic(&b->slot->net, &out->net_rx_bytes, &out->net_tx_bytes);
     out->outdated = source_outdated(b);
+    out->stopped = box_is_stopped(b);
 }

@@ -31,6 +31,7 @@ struct machine_state {
     int64_t left_ms; /* until the provider itself ends it; NEVER: it does not */
     int64_t network; /* enum sandbox_network */
     bool paused;
+    bool stopped;       /* its first process was, from outside: it will never answer */
     bool outdated;      /* its template has changed: a new machine would begin with other files */
     char template[128]; /* as it was asked for */
 };
@@ -114,6 +115,8 @@ int provider_local(const char *run_dir, provider_event_fn *on_event, void *arg,
 struct provider *provider_fake(provider_event_fn *on_event, void *arg);
 void provider_fake_fail(struct provider *p, const char *op, enum err_code code, int times);
 void provider_fake_delay(struct provider *p, const char *op, int64_t ms);
+/* Its guest takes connections and answers nobody; stopped: and shows why. false: as before. */
+void provider_fake_hang(struct provider *p, const char *ref, bool hung, bool stopped);
 void provider_fake_emit(struct provider *p, const struct machine_event *e);
 
 /* Logs every call of another one with its duration and outcome, and counts them for Prometheus. */

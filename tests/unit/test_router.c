@@ -21,7 +21,7 @@ static struct sandbox boxes[] = {
     { .id = GONE, .state = SANDBOX_PAUSED, .public = true },
     { .id = MOVE, .state = SANDBOX_RESUMING, .public = true },
 };
-static int holds, touches;
+static int holds, touches, doubts;
 static struct client client;
 static struct rig upstream;
 static enum err_code dial_fails;
@@ -76,6 +76,12 @@ void control_touch(struct sandbox *s)
 {
     (void)s;
     touches++;
+}
+
+void control_doubt(struct sandbox *s)
+{
+    (void)s;
+    doubts++;
 }
 
 static int dial(void *arg, int64_t until, struct err *err)
@@ -651,6 +657,18 @@ static void mutes(void)
 }
 
 TEST(a_port_that_does_not_answer_is_told_as_such) { run(mutes, mute); }
+
+static void doubtful(void)
+{
+    doubts = 0;
+    CHECK_INT(ask("/wait", "h", X_TO(ID) "X-Sandbox-Timeout: 0.8\r\n"), 504);
+    CHECK_INT(doubts, 0); /* any other port may take its time */
+    CHECK_INT(ask("/wait", "h", X_TO(ID) "X-Sandbox-Port: 49983\r\nX-Sandbox-Timeout: 0.8\r\n"),
+              504);
+    CHECK(doubts > 0);
+}
+
+TEST(a_guest_that_lets_a_call_wait_is_looked_at) { run(doubtful, mute); }
 
 static void numbers(void)
 {
