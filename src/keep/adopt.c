@@ -23,7 +23,12 @@
 #include "jail/cgroup_files.h"
 #include "keep/keeper.h"
 
-enum { RECORD_MAGIC = 0x626f7831, BOOT_ID = 40, END_MS = 2000 };
+enum {
+    RECORD_WALL = 0x626f7831, /* of the first release: its deadline is wall time */
+    RECORD_MAGIC = 0x626f7832,
+    BOOT_ID = 40,
+    END_MS = 2000,
+};
 
 struct record {
     uint32_t magic, size;
@@ -33,7 +38,9 @@ struct record {
     int32_t pid; /* 0: it was being built */
     uint32_t frozen;
     uint64_t started; /* of pid 1, in clock ticks since boot */
-    int64_t deadline_wall_ms;
+    /* by the monotonic clock, which is one for all processes between two boots: setting the
+     * machine's clock while no keeper runs ends nothing */
+    int64_t deadline_ms;
     uint64_t oom_kills, pids_refused;
 };
 
@@ -98,7 +105,7 @@ int adopt_record(struct box *b, struct err *err)
         .pid = b->jail.pid,
         .frozen = b->frozen,
         .started = b->started,
-        .deadline_wall_ms = b->deadline == NEVER ? INT64_MAX : wall_ms() + b->deadline - clock_ms(),
+        .deadline_ms = b->deadline,
         .oom_kills = b->oom_kills,
         .pids_refused = b->pids_refused,
     };
@@ -128,11 +135,14 @@ static int read_record(const struct keeper *k, const char *id, struct record *r)
 {
     AUTO(closep) int fd = openat(k->records, id, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
-    if (fd < 0 || read(fd, r, sizeof(*r)) != sizeof(*r) || r->magic != RECORD_MAGIC ||
-        r->size != sizeof(*r) || strncmp(r->id, id, sizeof(r->id)) || !record_id_valid(r->id) ||
+    if (fd < 0 || read(fd, r, sizeof(*r)) != sizeof(*r) ||
+        (r->magic != RECORD_MAGIC && r->magic != RECORD_WALL) || r->size != sizeof(*r) ||
+        strncmp(r->id, id, sizeof(r->id)) || !record_id_valid(r->id) ||
         !memchr(r->name, 0, sizeof(r->name)) || !layer_name_ok(r->name) ||
         !memchr(r->fingerprint, 0, sizeof(r->fingerprint)))
         return -1;
+    if (r->magic == RECORD_WALL && r->deadline_ms != INT64_MAX)
+        r->deadline_ms += clock_ms() - wall_ms();
     return 0;
 }
 
@@ -195,8 +205,7 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     b->jail = (struct jail){ .pid = r->pid, .pidfd = pidfd, .sock = -1 };
     b->cgroup_made = b->socket_made = true;
     b->phase = PHASE_RUNNING;
-    b->deadline =
-        r->deadline_wall_ms == INT64_MAX ? NEVER : clock_ms() + r->deadline_wall_ms - wall_ms();
+    b->deadline = r->deadline_ms;
     b->layer = layer_open(k->volume, b->name, err);
     if (b->layer < 0 || flock(b->layer, LOCK_SH | LOCK_NB) ||
         (!k->o.rootless && take_slot(b, r, err)) || source_adopt(b, r->fingerprint, err) ||
