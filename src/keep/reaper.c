@@ -78,6 +78,7 @@ static int64_t sweep(const struct keeper *k)
     if (stamp >= 0 && futimens(stamp, NULL))
         log_debug("cannot mark the volume as swept", KV("error", strerrordesc_np(errno)));
     cgroups_sweep(&k->cgroups, "run-", GRACE_S, true);
+    cgroups_sweep(&k->cgroups, "box-", GRACE_S, true); /* one that lives has a process in it */
     ids_sweep(&k->ids);
     source_sweep(k);
     if (k->o.socket >= 0 && !k->o.rootless)

@@ -48,38 +48,12 @@ static struct block *block;
 static enum role role;
 static uintptr_t program_start, program_end;
 
-/* Also in shim.py, in this order. */
-#define FUNCTIONS(X)                                                                               \
-    X(accept4, -1)                                                                                 \
-    X(access, -1) X(bind, -1) X(chmod, -1) X(chown, -1) X(close_range, -1) X(connect, -1) X(       \
-        dup2, -1) X(dup3, -1) X(epoll_ctl, -1) X(eventfd, -1) X(faccessat, -1) X(fallocate64, -1)  \
-        X(fchdir, -1) X(fchmod, -1) X(fchmodat, -1) X(fchown, -1) X(fchownat, -1) X(               \
-            fcntl64, -1) X(fdopendir, 0) X(fgetxattr, -1) X(flock, -1) X(fork, -1) X(fsconfig, -1) \
-            X(fsetxattr, -1) X(fsmount, -1) X(fsopen, -1) X(fstat64, -1) X(fstatat64, -1) X(       \
-                fstatfs64, -1) X(fsync, -1) X(fdatasync, -1) X(ftruncate64, -1) X(ftruncate, -1)   \
-                X(getrandom, -1) X(getsockopt, -1) X(ioctl, -1) X(link, -1) X(listen, -1)          \
-                    X(lseek64, -1) X(memfd_create, -1) X(mkdir, -1) X(mkdirat, -1) X(mknodat, -1)  \
-                        X(mmap64, -1) X(mmap, -1) X(mount, -1) X(mount_setattr, -1)                \
-                            X(move_mount, -1) X(open, -1) X(open64, -1) X(__open64_2, -1)          \
-                                X(open_tree, -1) X(openat64, -1) X(__openat64_2, -1)               \
-                                    X(opendir, 0) X(pipe2, -1) X(pread64, -1) X(pwrite64, -1)      \
-                                        X(pread, -1) X(pwrite, -1) X(read, -1) X(readlink, -1)     \
-                                            X(readlinkat, -1) X(recv, -1) X(recvmsg, -1) X(        \
-                                                rename, -1) X(renameat, -1) X(renameat2, -1)       \
-                                                X(rmdir, -1) X(send, -1) X(sendmsg, -1) X(         \
-                                                    sendto, -1) X(setns, -1) X(setsockopt, -1)     \
-                                                    X(socket, -1) X(socketpair, -1) X(stat64, -1)  \
-                                                        X(symlinkat, -1) X(syncfs, -1)             \
-                                                            X(umount2, -1) X(unlink,               \
-                                                                             -1) X(unlinkat, -1)   \
-                                                                X(unshare, -1) X(waitid, -1)       \
-                                                                    X(waitpid, -1) X(write, -1) X( \
-                                                                        writev, -1) X(syscall, -1) \
-                                                                        X(close, -1)               \
-                                                                            X(pthread_create, 0)
-
-#define ID(name, failure) F_##name,
-enum function { FUNCTIONS(ID) FUNCTION_COUNT };
+#define CALL(name, failure) F_##name,
+enum function {
+#include "calls.def"
+    FUNCTION_COUNT
+};
+#undef CALL
 
 typedef long call(long, long, long, long, long, long, long);
 static call *real[FUNCTION_COUNT];
@@ -140,7 +114,7 @@ static call *find(enum function function, const char *name)
 }
 
 /* close() closes whatever it says, and pthread_create() returns its error. */
-#define WRAP(name, failure)                                                                        \
+#define CALL(name, failure)                                                                        \
     __attribute__((visibility("default"))) long wrap_##name(long, long, long, long, long, long,    \
                                                             long) __asm__(#name);                  \
     long wrap_##name(long a, long b, long c, long d, long e, long f, long g)                       \
@@ -156,7 +130,8 @@ static call *find(enum function function, const char *name)
         errno = error;                                                                             \
         return failure;                                                                            \
     }
-FUNCTIONS(WRAP)
+#include "calls.def"
+#undef CALL
 
 /* ---- roles ---- */
 
@@ -255,7 +230,7 @@ static int measure(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /* Every name is looked up here: later, in a worker or behind a fork, is no place for the loader. */
-#define FIND(name, failure) find(F_##name, #name);
+#define CALL(name, failure) find(F_##name, #name);
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -265,7 +240,7 @@ __attribute__((constructor)) static void begin(void)
     void *at;
 
     dl_iterate_phdr(measure, NULL);
-    FUNCTIONS(FIND)
+#include "calls.def"
     wrap_prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
     wrap_clock_gettime(CLOCK_REALTIME, &t);
     fd = path ? (int)real[F_open]((long)path, O_RDWR | O_CLOEXEC, 0, 0, 0, 0, 0) : -1;
