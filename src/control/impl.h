@@ -114,6 +114,7 @@ struct control {
     struct list sampling;
     struct co_cond sampling_begun;
     struct leftover *leftovers; /* what could not be ended or written yet */
+    struct leftover *trying;    /* those of them that are being tried again */
     struct co_cond leftover_added;
     struct key_cache *keys;
     struct counts counts;
@@ -197,6 +198,7 @@ void life_serve(void *control);
 int life_end(struct live *l, const char *actor, const char *reason, bool machine, struct err *err);
 void leftover_machine(struct control *c, const char *ref);
 void leftover_row(struct control *c, const struct sandbox *ended, enum sandbox_state expect);
+const struct sandbox *leftover_find(const struct control *c, const char *id); /* NULL: none */
 void leftover_serve(void *control);
 void leftover_finish(struct control *c); /* one last try, then forgets them */
 

@@ -126,7 +126,7 @@ int adopt_record(struct box *b, struct err *err)
 void adopt_forget(const struct box *b)
 {
     if (b->keeper->records >= 0)
-        unlinkat(b->keeper->records, b->id, 0);
+        keeper_unlink(b->keeper->records, b->id);
 }
 
 /* ---- reading ---- */
@@ -235,8 +235,8 @@ static void take_away(struct keeper *k, const struct record *r)
     }
     if (!k->o.rootless && !ids_retake(&k->ids, r->number, &claim, &err))
         ids_put(&k->ids, &claim);
-    unlinkat(k->sockets, r->id, 0);
-    unlinkat(k->records, r->id, 0);
+    keeper_unlink(k->sockets, r->id);
+    keeper_unlink(k->records, r->id);
 }
 
 /* Its keeper died before the first word of it: there is nothing yet that it could describe. */

@@ -91,7 +91,7 @@ void box_free(struct box *b)
         cgroup_remove(&k->cgroups, b->name);
     slots_put(k, b->slot);
     if (b->socket_made)
-        unlinkat(k->sockets, b->id, 0);
+        keeper_unlink(k->sockets, b->id);
     if (b->layer >= 0) {
         close(b->layer);
         reaper_delete(k, b->name);
@@ -119,7 +119,9 @@ static int make_layer(struct box *b, struct err *err)
     } else
         b->layer = layer_create(v, b->name, b->family, b->spec.limits.disk_bytes, err);
     if (b->layer < 0 || (source < 0 && jail_seed(b->layer, b->id, err)))
-        return -1;
+        return err->code == ERR_NO_SPACE
+                   ? err_in(err, "the volume is full (end sandboxes, or see volume.cap-bytes)")
+                   : -1;
     if (flock(b->layer, LOCK_SH | LOCK_NB))
         return err_sys(err, "lock layer %s", b->name);
     return 0;
@@ -392,7 +394,10 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
         b->slot = slots_take(k, b->spec.network);
         if (!b->slot)
             list_push(&k->waiting, &b->waiting);
-        slots_want(k, b->spec.network, err);
+        if (slots_want(k, b->spec.network, err) && !b->slot) {
+            box_free(b);
+            return -1;
+        }
     }
     if (b->slot || k->o.rootless)
         box_continue(b); /* answers by itself from here on */
@@ -414,8 +419,13 @@ void box_end(struct box *b, enum keep_reason reason)
     }
     b->phase = PHASE_ENDING;
     b->reason = reason;
-    if (syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0))
-        log_debug("already gone", KV("sandbox", b->id));
+    box_end_again(b);
+}
+
+void box_end_again(struct box *b)
+{
+    if (syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0) && errno != ESRCH)
+        log_warn("not ended yet", KV("sandbox", b->id), KV("error", strerrordesc_np(errno)));
 }
 
 /* Pid 1 goes last in its namespace: now nothing of the sandbox runs any more. An adopted one is

@@ -177,8 +177,8 @@ void slots_ahead(struct keeper *k, size_t n)
             return; /* whoever needs one asks again, and hears why */
 }
 
-/* As many as wait, and the stock. */
-void slots_want(struct keeper *k, enum keep_network network, struct err *err)
+/* As many as wait, and the stock. -1: somebody would wait in vain. */
+int slots_want(struct keeper *k, enum keep_network network, struct err *err)
 {
     size_t have = count(&k->stock[network]) + count_asked(k, network);
     size_t want = k->wanted[network] + count_waiting(k, network);
@@ -187,8 +187,9 @@ void slots_want(struct keeper *k, enum keep_network network, struct err *err)
         if (ask(k, network, err)) {
             if (err->code != ERR_LIMIT)
                 log_warn("cannot ask for a network namespace", KV("error", err->msg));
-            return;
+            return count_waiting(k, network) > count_asked(k, network) ? -1 : 0;
         }
+    return 0;
 }
 
 struct slot *slots_take(struct keeper *k, enum keep_network network)

@@ -11,7 +11,8 @@ from shim import LIBRARY, Shim
 from world import TROUBLE, wait_for
 
 ROLES = ("server", "keeper", "netmaker")
-OCCURRENCES = 4                         # of one place in one round: the first so many fail in turn
+OCCURRENCES = 12                        # of one place in one round: the first so many fail in turn
+PATIENCE_S = 15                         # a client that waits longer was forgotten; SQLite tries a lock for 10
 # Failing here is what those processes are told by while nothing happens, not a part of the path.
 IDLE = {("server", "recv"), ("server", "accept4")}
 
@@ -60,18 +61,20 @@ def places(world, shim):
 
 def runs_of(found):
     """One run for each occurrence of each place; in a fixed order, which a seed then mixes."""
-    return [(site, n) for site, count in sorted(found.items()) for n in range(1, min(count, OCCURRENCES) + 1)]
+    return [(site, n, network) for site, count in sorted(found.items())
+            for n in range(1, min(count, OCCURRENCES) + 1) for network in ("open", "none")]
 
 
 def one_run(world, shim, site, occurrence, network):
     """Whether it was met."""
-    before = set(world.listed())
+    before, begun = set(world.listed()), time.monotonic()
     shim.fail(site, occurrence)
     heard = None
     try:
         heard, _ = life(world, network)
     except TROUBLE:
         pass                            # that process died of it: allowed, if nothing is lost
+    took = time.monotonic() - begun
     failed = shim.failed()
     if not failed:
         time.sleep(0.02)
@@ -85,6 +88,7 @@ def one_run(world, shim, site, occurrence, network):
     for ident in left | ({heard} - {None}):
         wait_for(lambda ident=ident: ident not in world.listed(), f"{ident} does not end after {site}", 20)
         world.nothing_left_of(ident)
+    assert took < PATIENCE_S, f"the client waited {took:.1f} s"
     return bool(failed)
 
 
@@ -102,19 +106,19 @@ def walk(world, shim, budget_s=0):
     keeper = world.box()
     found = places(world, shim)
     runs = runs_of(found)
-    chance = tally.chance("calls")
     if budget_s:
-        chance.shuffle(runs)
+        tally.chance("calls").shuffle(runs)
     until, met, failures = time.monotonic() + budget_s, 0, []
-    for number, (site, occurrence) in enumerate(runs):
+    for number, (site, occurrence, network) in enumerate(runs):
         if budget_s and time.monotonic() > until:
             break
         try:
-            met += (hit := one_run(world, shim, site, occurrence, chance.choice(("open", "none"))))
+            met += (hit := one_run(world, shim, site, occurrence, network))
             tally.injected(f"{site.role} call", hit)
         except AssertionError as error:     # the others are worth knowing too
             shim.off()
             failures.append(f"{site}, call {occurrence}: {error}")
+            print(failures[-1], flush=True)
             assert len(failures) < 20, failures
         if number % 25 == 0:
             check_after(world, keeper)
@@ -128,7 +132,7 @@ def test_each_call_on_the_way_fails_once(world, shim):
     if tally.SECONDS:
         pytest.skip("a slice has its own")
     runs, met = walk(world, shim)
-    assert met >= runs / 2              # some lie on one of two ways, or behind the answer
+    assert met >= runs / 3              # some lie on one of the two ways, or behind the answer
 
 
 @pytest.mark.slice

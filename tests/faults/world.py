@@ -59,6 +59,11 @@ class World(Serve):
         self.said = self.read_until_ready()
         self.url, self.port = f"http://127.0.0.1:{self.fixed}", self.fixed
 
+    def left(self):
+        """A disk that the test has made for it is not its own."""
+        return [trace for trace in super().left()
+                if f"{self.folder}/image" not in trace and f" {self.data} " not in trace]
+
     # ---- its processes
 
     def parts(self):
