@@ -8,7 +8,7 @@ import time
 import pytest
 import tally
 from shim import LIBRARY, Shim
-from world import TROUBLE, wait_for
+from world import TROUBLE, Box, wait_for
 
 ROLES = ("server", "keeper", "netmaker")
 OCCURRENCES = 12                        # of one place in one round: the first so many fail in turn
@@ -95,7 +95,9 @@ def one_run(world, shim, site, occurrence, network):
 def check_after(world, keeper):
     """What was there before works, and a new one too."""
     assert keeper.run("echo here") == "here\n"
-    box = world.box(network="open")
+    reply = world.call("POST", "/v1/sandboxes", {"timeout": 3600, "network": "open"})
+    assert reply.status == 201, reply.message
+    box = Box(world, reply.json)
     assert box.run("echo $((6 * 7))") == "42\n"
     assert box.end() == 204
     world.nothing_left_of(box.id)
@@ -120,8 +122,11 @@ def walk(world, shim, budget_s=0):
             failures.append(f"{site}, call {occurrence}: {error}")
             print(failures[-1], flush=True)
             assert len(failures) < 20, failures
-        if number % 25 == 0:
-            check_after(world, keeper)
+        if number % 5 == 0:
+            try:
+                check_after(world, keeper)
+            except AssertionError as error:
+                raise AssertionError(f"after {site}, call {occurrence}: {error}") from error
     check_after(world, keeper)
     print(f"{len(found)} places, {len(runs)} runs, {met} met their failure")
     assert not failures, "\n".join(failures)
