@@ -15,6 +15,8 @@
 #include "base/mem.h"
 #include "control/impl.h"
 
+enum { AT_ONCE = 16 };
+
 struct refs {
     char (*items)[SANDBOX_ID + 1];
     size_t n, cap;
@@ -166,33 +168,75 @@ static int settle(struct live *l, bool machine, struct err *err)
     return 0;
 }
 
+struct settling {
+    const struct refs *machines;
+    struct live **rows; /* held */
+    size_t n, next, kept, running;
+    struct co_cond ended;
+    int result;
+    struct err err;
+};
+
+static int settle_one(struct settling *g, struct live *l, struct err *err)
+{
+    const struct refs *m = g->machines;
+    bool machine = m->n && bsearch(l->s.id, m->items, m->n, sizeof(*m->items), compare_refs);
+    int r = live_lock(l, err);
+
+    if (r)
+        return r;
+    if (l->s.state != SANDBOX_ENDED)
+        r = settle(l, machine, err);
+    g->kept += l->s.state != SANDBOX_ENDED;
+    live_unlock(l);
+    return r;
+}
+
+/* Several at once: the provider works on one while we take the answer about another. */
+static void settle_some(void *arg)
+{
+    struct settling *g = arg;
+
+    while (g->next < g->n) {
+        struct live *l = g->rows[g->next++];
+        struct err err = { 0 };
+
+        if (!g->result && settle_one(g, l, &err) && !g->result) {
+            g->result = -1;
+            g->err = err;
+        }
+        live_release(l);
+    }
+    g->running--;
+    co_cond_wake(&g->ended);
+}
+
 static int settle_all(struct control *c, const struct refs *machines, struct err *err)
 {
-    struct live **rows = xcalloc(c->count + 1, sizeof(struct live *)), *l;
-    size_t n = 0, kept = 0;
-    int r = 0;
+    struct settling g = { .machines = machines,
+                          .rows = xcalloc(c->count + 1, sizeof(struct live *)) };
+    struct live *l;
 
+    co_cond_init(&g.ended);
     list_each(l, &c->all, all) {
         live_hold(l);
-        rows[n++] = l;
+        g.rows[g.n++] = l;
     }
-    for (size_t i = 0; i < n; i++) {
-        bool machine = machines->n && bsearch(rows[i]->s.id, machines->items, machines->n,
-                                              sizeof(*machines->items), compare_refs);
-
-        if (!r && !(r = live_lock(rows[i], err))) {
-            if (rows[i]->s.state != SANDBOX_ENDED)
-                r = settle(rows[i], machine, err);
-            kept += rows[i]->s.state != SANDBOX_ENDED;
-            live_unlock(rows[i]);
-        }
-        live_release(rows[i]);
+    for (int i = 0; i < AT_ONCE; i++) {
+        g.running++;
+        if (control_go(c, settle_some, &g))
+            settle_some(&g);
     }
-    free(rows);
-    if (!r && n)
-        log_info("sandboxes of a former run", KVI("kept", (int64_t)kept),
-                 KVI("ended", (int64_t)(n - kept)));
-    return r;
+    while (g.running)
+        if (co_cond_wait(&g.ended, NEVER)) /* cancelled: they still use what is ours */
+            co_pass();
+    free(g.rows);
+    if (g.result)
+        *err = g.err;
+    else if (g.n)
+        log_info("sandboxes of a former run", KVI("kept", (int64_t)g.kept),
+                 KVI("ended", (int64_t)(g.n - g.kept)));
+    return g.result;
 }
 
 /* ---- machines that no record knows ---- */

@@ -1,8 +1,6 @@
 """A client that follows a command comes back to it after every crash, and misses nothing."""
 
 import hashlib
-import os
-import signal
 import time
 
 import tally
@@ -17,6 +15,7 @@ for i in range(int(sys.argv[1])):
         sys.stdout.flush()
         time.sleep(0.02)
 """
+STALL_S = 10                            # process.stall-ms: so long a reader may hold its process back
 VICTIMS = [("server",), ("keeper",), ("server", "keeper"), ("monitor", "server", "keeper"), ("monitor",)]
 
 
@@ -41,16 +40,16 @@ def test_a_reader_follows_a_stream_across_20_kills(start):
 
 
 def test_a_flood_with_a_stalled_reader_is_bounded_and_told(start):
-    """A gigabyte that nobody reads: the server does not grow, and what fell out is counted."""
+    """Hundreds of megabytes that nobody reads: nobody grows, and what falls out is counted."""
     world = start("--set", "pool.size=0")
-    box = world.box()
-    script = "yes 0123456789abcdefghijklmnopqrstuvwxyz | head -c 1073741824; echo the end"
+    box, size = world.box(), 512 << 20
+    script = f"yes 0123456789abcdefghijklmnopqrstuvwxyz | head -c {size}; echo the end"
     stream = box.wire(300).start("/bin/sh", "-c", script)
     server, guest = world.part("server"), box.pid()
-    grown = {pid: rss_kib(pid) for pid in (server, guest)}
+    before = {pid: rss_kib(pid) for pid in (server, guest)}
     tally.injected("log flood")
-    time.sleep(8)                       # the reader stalls longer than it is waited for
-    grown = {pid: rss_kib(pid) - before for pid, before in grown.items()}
+    time.sleep(STALL_S + 4)
+    grown = {pid: rss_kib(pid) - kib for pid, kib in before.items()}
     out, lost, last = 0, 0, b""
     with stream:
         for kind, value in stream.events():
@@ -60,10 +59,10 @@ def test_a_flood_with_a_stalled_reader_is_bounded_and_told(start):
                 lost += value
             elif kind == "end":
                 assert value["exitCode"] == 0
-    assert out + lost == (1 << 30) + len("the end\n") and lost > 0
+    assert out + lost == size + len("the end\n") and lost > 0, (out, lost)
     assert last.endswith(b"the end\n")
     assert max(grown.values()) < 32 << 10, grown
-    print(f"{lost} bytes fell out, {out} arrived; grown by {grown} KiB")
+    print(f"{lost} bytes fell out, {out} arrived; grown by {list(grown.values())} KiB")
 
 
 def rss_kib(pid):
@@ -71,50 +70,3 @@ def rss_kib(pid):
         if line.startswith("VmRSS"):
             return int(line.split()[1])
     raise LookupError(pid)
-
-
-def test_a_terminal_lives_through_a_new_program(start):
-    """An upgrade: the binary is replaced and the server started again, while sandboxes work and a terminal is open."""
-    world = start("--set", "pool.size=1")
-    box = world.box()
-    wire = box.wire(20)
-    counting = Follower(box, "/bin/sh", "-c", "for i in $(seq 400); do echo $i; sleep 0.02; done")
-    terminal = wire.start("/bin/bash", "--norc", "-i", pty={"size": {"cols": 80, "rows": 24}},
-                          envs={"PS1": "", "TERM": "dumb"})
-    pid = terminal.pid
-    assert typed(wire, terminal, "stty -echo; export WORD=kept", "echo begun") == "begun"
-    new = world.folder / "cove.new"
-    new.write_bytes(world.program().read_bytes() + b"\0another build")
-    new.chmod(0o755)
-    os.replace(new, world.program())
-    at = terminal.offset
-    terminal.close()
-    world.process.send_signal(signal.SIGTERM)
-    assert world.process.wait(30) == 0
-    world.process.stdout.close()
-    world.start()
-    tally.injected("upgrade")
-    again = box.wire(20).follow(pid, offset=at)
-    assert typed(box.wire(20), again, "", "echo $WORD $((6 * 7))") == "kept 42"
-    again.close()
-    assert counting.read()["exitCode"] == 0
-    assert counting.data == b"".join(b"%d\n" % i for i in range(1, 401))
-    assert world.box().run("echo new") == "new\n"
-
-
-def typed(wire, stream, *lines):
-    """The last line that a terminal printed after these were typed."""
-    import base64
-    for line in lines:
-        if line:
-            reply = wire.process("SendInput", {"process": {"pid": stream.pid}, "input": {
-                "pty": base64.b64encode(line.encode() + b"\n").decode()}})
-            assert reply.status == 200, reply
-    text = b""
-    for kind, value in stream.events():
-        if kind == "pty":
-            text += value
-        words = [line.strip().decode() for line in text.splitlines() if line.strip()]
-        if words and text.endswith(b"\n") and words[-1] in ("begun", "kept 42"):
-            return words[-1]
-    raise AssertionError(text)
