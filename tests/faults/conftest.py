@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
 from helpers import machine, proc       # noqa: E402  (of the end-to-end tests)
 
 import tally                            # noqa: E402
-from world import World                 # noqa: E402
+from world import World, wait_for       # noqa: E402
 
 proc.become_subreaper()
 
@@ -59,3 +59,5 @@ def start(folder):
     yield begin
     for world in started:
         world.finish()
+    machine.collect_orphans()           # we are their parent: nothing of theirs may live on
+    wait_for(lambda: not machine.processes(), lambda: f"processes are left: {machine.processes()}", 20, 0.1)

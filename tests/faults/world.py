@@ -149,7 +149,33 @@ class World(Serve):
             self.start()
         self.wait_well()
         self.ok("DELETE", "/v1/sandboxes?all=true")
+        self.stop()
+        orphans = self.recorded()
+        for ident in orphans:               # whatever it is, it must not outlive the test
+            for pid in self.inside(ident):
+                os.kill(pid, signal.SIGKILL)
         self.close()
+        assert not orphans, f"a server without sandboxes has left {orphans}"
+
+    def close(self):
+        if self.running():
+            self.stop()
+        self.unmount()
+        wait_for(lambda: not self.left(), lambda: f"left behind: {self.left()}", 20, 0.1)
+
+    def recorded(self):
+        """Sandboxes that the next keeper would find."""
+        try:
+            return os.listdir(self.run_dir / "boxes")
+        except OSError:
+            return []
+
+    @staticmethod
+    def inside(ident):
+        for top in machine_cgroups():
+            with contextlib.suppress(OSError):
+                return [int(pid) for pid in pathlib.Path(top, "cove", f"box-{ident}", "cgroup.procs").read_text().split()]
+        return []
 
 
 def machine_cgroups():
@@ -173,13 +199,9 @@ class Box:
         return self.world.ok("GET", f"/v1/sandboxes/{self.id}")
 
     def pid(self):
-        """Its first process, on the host: the owner of its cgroup's first line."""
-        for top in machine_cgroups():
-            with contextlib.suppress(OSError, IndexError):
-                words = pathlib.Path(top, "cove", f"box-{self.id}", "cgroup.procs").read_text().split()
-                pids = [int(word) for word in words]
-                return next(pid for pid in pids if proc.parent(pid) not in pids)
-        raise LookupError(self.id)
+        """Its first process, on the host."""
+        pids = self.world.inside(self.id)
+        return next(pid for pid in pids if proc.parent(pid) not in pids)
 
     def write(self, name, data):
         reply = self.wire().upload(f"/home/user/{name}", data)
