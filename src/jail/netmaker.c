@@ -386,7 +386,7 @@ int netmaker_adopt(struct netmaker *m, int ns, enum net_mode mode, uint32_t inde
     if (index >= NET_INDEXES)
         return err_set(err, ERR_INVALID, "sandbox number %u is beyond %d", index, NET_INDEXES - 1);
     if (mode == NET_OPEN && send_request(m, &(struct request){ ADOPT, index, 0 }, -1))
-        return err_sys(err, "tell the network maker of sandbox %u", index);
+        return err_set(err, ERR_GONE, "the network maker has ended");
     fill(m, &a, ns, out);
     out->link = if_nametoindex(out->port);
     return 0;

@@ -210,7 +210,8 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     if (b->layer < 0 || flock(b->layer, LOCK_SH | LOCK_NB) ||
         (!k->o.rootless && take_slot(b, r, err)) || source_adopt(b, r->fingerprint, err) ||
         box_watch(b, err)) {
-        end_now(b); /* nobody could ever end it later */
+        if (err->code != ERR_GONE) /* that is our own trouble: the next keeper adopts it */
+            end_now(b);            /* nobody could ever end it later */
         return -1;
     }
     if (b->spec.flags & KEEP_TIED)
@@ -247,27 +248,29 @@ static bool is_empty(const struct keeper *k, const char *id)
     return !fstatat(k->records, id, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) && !st.st_size;
 }
 
-static void consider(struct keeper *k, const char *id)
+/* -1: we cannot go on. */
+static int consider(struct keeper *k, const char *id, struct err *err)
 {
     struct record r;
-    struct err err = { 0 };
     int pidfd;
 
+    err->code = ERR_NONE;
     if (read_record(k, id, &r)) {
         if (is_empty(k, id))
             unlinkat(k->records, id, 0);
         else
             log_warn("a record that is not ours is left alone", KV("record", id));
-        return;
+        return 0;
     }
     pidfd = open_if_alive(&r);
     if (pidfd < 0) {
         log_info("sandbox ended while no keeper ran", KV("sandbox", r.id));
         take_away(k, &r);
-    } else if (adopt_one(k, &r, pidfd, &err))
-        log_error("cannot adopt a sandbox", KV("sandbox", r.id), KV("error", err.msg));
+    } else if (adopt_one(k, &r, pidfd, err))
+        log_error("cannot adopt a sandbox", KV("sandbox", r.id), KV("error", err->msg));
     else
         log_info("adopted", KV("sandbox", r.id), KVI("pid", r.pid));
+    return err->code == ERR_GONE ? -1 : 0;
 }
 
 int adopt_all(struct keeper *k, struct err *err)
@@ -275,13 +278,14 @@ int adopt_all(struct keeper *k, struct err *err)
     int fd = k->records < 0 ? -1 : openat(k->records, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     const struct dirent *e;
+    int r = 0;
 
     if (k->records >= 0 && !d)
         return err_sys(err, "read the records of sandboxes");
-    while (d && (e = readdir(d)))
+    while (d && !r && (e = readdir(d)))
         if (*e->d_name != '.')
-            consider(k, e->d_name);
+            r = consider(k, e->d_name, err);
     if (d)
         closedir(d);
-    return 0;
+    return r;
 }

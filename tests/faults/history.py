@@ -215,7 +215,7 @@ class History:
             return
         ended = box.state()
         assert ended["state"] == "ended" and ended["reason"], ended
-        assert kept.end or not kept.must_live, f"{box.id} ended: {ended['reason']}"
+        assert kept.end or not kept.must_live, f"{box.id} ended: {ended['reason']}\n{self.world.log_of(box.id)}"
         self.world.nothing_left_of(box.id)
 
     def end_strangers(self, ids):

@@ -46,6 +46,7 @@ def jump(seconds, *roles):
 
 KILLS = [kill("server"), kill("keeper"), kill("server", "keeper"), kill("monitor"),
          kill("monitor", "server", "keeper"), kill("monitor", "keeper")]
+HELPERS = [kill("netmaker"), kill("reaper"), kill("zygote"), kill("keeper", "netmaker"), kill("keeper", "zygote")]
 STOPS = [stop("server", 0.5, 3), stop("keeper", 0.2, 1.5)]
 JUMPS = [jump(sign * by, "server", "keeper", "monitor") for by in (HOUR, YEAR) for sign in (1, -1)]
 

@@ -6,7 +6,7 @@ import time
 import pytest
 import tally
 from history import History
-from nemesis import JUMPS, KILLS, STOPS, torment
+from nemesis import HELPERS, JUMPS, KILLS, STOPS, torment
 from shim import LIBRARY, Shim
 
 shimmed = pytest.mark.skipif(not LIBRARY.exists(), reason=f"{LIBRARY} is not built (sanitizers)")
@@ -26,6 +26,13 @@ def test_whoever_is_killed_nothing_is_lost(start, number):
     world, chance = start("--set", "pool.size=2"), tally.chance("kills", number)
     with History(world, f"kills-{number}") as history:
         done = torment(world, chance, mixed(chance, KILLS, 40))
+    report(history, done)
+
+
+def test_the_keepers_helpers_may_die_too(start):
+    world, chance = start("--set", "pool.size=2"), tally.chance("helpers")
+    with History(world, "helpers") as history:
+        done = torment(world, chance, mixed(chance, HELPERS, 40))
     report(history, done)
 
 
@@ -75,5 +82,5 @@ def test_a_history_of_everything(start, folder):
     world.shim = shim
     until = time.monotonic() + tally.SECONDS * 0.45
     with History(world, "everything") as history:
-        done = torment(world, chance, mixed(chance, KILLS * 2 + STOPS + JUMPS, 1000), until)
+        done = torment(world, chance, mixed(chance, KILLS * 2 + HELPERS + STOPS + JUMPS, 1000), until)
     report(history, done)

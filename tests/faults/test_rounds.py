@@ -52,13 +52,17 @@ def namespaces(pids):
     return len(found)
 
 
+def main_parts(world):
+    return {name: pid for name, pid in world.parts().items() if name != "zygote"}   # memory of each of the rest
+
+
 def census(world):
     """Everything that could be left, counted. The pool and the stock are refilled to the same numbers."""
     family = descendants(world.process.pid) | {world.process.pid}
     found = collections.Counter()
     for pid in family:
         found[f"processes {machine.comm(pid)}"] += 1
-    for name, pid in world.parts().items():
+    for name, pid in main_parts(world).items():
         found[f"descriptors of {name}"] = len(os.listdir(f"/proc/{pid}/fd"))
         if name != "monitor":           # that one is in the machine's own namespace: see below
             found[f"mounts of {name}"] = lines(f"/proc/{pid}/mountinfo")
@@ -83,7 +87,7 @@ def census(world):
 
 
 def memory(world):
-    return {name: proc.status_kib(pid, "VmRSS") for name, pid in world.parts().items()}
+    return {name: proc.status_kib(pid, "VmRSS") for name, pid in main_parts(world).items()}
 
 
 def settled(world, wanted=None):

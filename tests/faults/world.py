@@ -18,7 +18,8 @@ from helpers.wire import RpcError, Wire
 
 ENVD = "49983"
 STATES = "creating,running,pausing,paused,resuming,ending"
-PARTS = {"server": "cove-serve", "keeper": "cove-keep", "monitor": "cove-monitor"}
+PARTS = {"server": "cove-serve", "keeper": "cove-keep"}
+HELPERS = {"netmaker": "cove-net", "reaper": "cove-reaper", "zygote": "cove-zygote"}
 VOLUME = ("--set", f"volume.initial-bytes={256 << 20}")
 # What a client meets while a part is down; anything else is a bug.
 TROUBLE = (OSError, http.client.HTTPException, AssertionError, RpcError)
@@ -64,18 +65,26 @@ class World(Serve):
         return [trace for trace in super().left()
                 if f"{self.folder}/image" not in trace and f" {self.data} " not in trace]
 
+    def log_of(self, ident):
+        """What it has said about one sandbox, and about itself just before."""
+        lines, found = self.log.read_text(errors="replace").splitlines(), []
+        for number, line in enumerate(lines):
+            if ident in line:
+                found += lines[max(0, number - 3):number + 1]
+        return "\n".join(list(dict.fromkeys(found))[-30:])
+
     # ---- its processes
 
     def parts(self):
-        found, todo = {}, [self.process.pid]
-        names = {comm: part for part, comm in PARTS.items()}
-        while todo:
-            pid = todo.pop()
-            with contextlib.suppress(OSError):  # it may just have ended
-                comm = machine.comm(pid)
-                if comm in names:
-                    found[names[comm]] = pid
-                    todo += proc.children(pid)
+        """The monitor, its children, and those of the keeper: by parent, as a process has another one's name until
+        it takes its own."""
+        found = {"monitor": self.process.pid}
+        with contextlib.suppress(OSError):      # one may just have ended
+            for pid in proc.children(self.process.pid):
+                found |= {part: pid for part, comm in PARTS.items() if machine.comm(pid) == comm}
+            for pid in proc.children(found.get("keeper", 0)):
+                if proc.status_words(pid, "Uid")[0] == "0":     # the others are sandboxes
+                    found |= {part: pid for part, comm in HELPERS.items() if machine.comm(pid) == comm}
         return found
 
     def part(self, name):
@@ -83,9 +92,14 @@ class World(Serve):
 
     def signal(self, number, *names):
         """All of them before one can see what became of another."""
-        pids = {name: self.part(name) for name in names}
-        for pid in pids.values():
-            os.kill(pid, signal.SIGSTOP)
+        while True:
+            pids = {name: self.part(name) for name in names}
+            try:
+                for pid in pids.values():
+                    os.kill(pid, signal.SIGSTOP)
+                break
+            except ProcessLookupError:      # one has just ended, and another takes its place
+                time.sleep(0.05)
         for pid in pids.values():
             os.kill(pid, number)
         if number == signal.SIGKILL and "monitor" in names:
