@@ -86,16 +86,18 @@ static int load(struct control *c, struct err *err)
 /* ---- each of them ---- */
 
 /* A machine that was taken from the pool a moment before the crash has the pool's lifetime still:
- * then the record's wall time has to do. */
+ * then the record's wall time has to do, unless somebody has set the clock meanwhile, which it
+ * shows by what cannot be: then all of its time begins again. */
 static int64_t deadline_of(const struct live *l, const struct machine_state *m)
 {
     uint64_t net = life_net_ms(&l->s.life);
+    int64_t left = l->s.end_ms - control_wall_ms();
 
     if (!l->s.life.timeout_ms)
         return NEVER;
     if (m->left_ms != NEVER && m->limits.lifetime_ms == net)
         return co_now() + MAX(m->left_ms - GRACE_MS, (int64_t)0);
-    return co_now() + MAX(l->s.end_ms - control_wall_ms(), (int64_t)0);
+    return co_now() + (left >= 0 && left <= l->s.life.timeout_ms ? left : l->s.life.timeout_ms);
 }
 
 static int renew_net(struct live *l, const struct machine_state *m, struct err *err)
@@ -129,8 +131,14 @@ static int keep(struct live *l, struct err *err)
     l->s = next;
     l->deadline = deadline_of(l, &m);
     l->touched = co_now();
-    if (renew_net(l, &m, err))
-        return -1;
+    if (renew_net(l, &m, err)) {
+        if (err->code == ERR_NOT_FOUND || control_unclear(err))
+            return -1;
+        /* one that cannot be guarded is no reason to serve nobody: we watch over it ourselves */
+        log_warn("a sandbox's lifetime is not the provider's", KV("sandbox", l->s.id),
+                 KV("error", err->msg));
+        *err = (struct err){ 0 };
+    }
     if (forward_open(l, err)) { /* somebody took the port meanwhile: the rest of it still works */
         control_event_add(l, "failed", "system", err->msg, NULL);
         log_warn("a port is not forwarded any more", KV("sandbox", l->s.id), KV("error", err->msg));
