@@ -58,6 +58,10 @@ def start(folder):
 
     yield begin
     for world in started:
-        world.finish()
+        try:
+            world.finish()
+        except BaseException:
+            world.abandon()             # a test that failed leaves no more than one that did not
+            raise
     machine.collect_orphans()           # we are their parent: nothing of theirs may live on
     wait_for(lambda: not machine.processes(), lambda: f"processes are left: {machine.processes()}", 20, 0.1)

@@ -127,6 +127,7 @@ def test_rounds_leave_nothing(world):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(not os.environ.get("COVE_FAULTS_LONG"), reason="takes minutes: COVE_FAULTS_LONG=1 (make faults)")
 def test_20000_rounds_leave_nothing(world):
     check(world, LONG)

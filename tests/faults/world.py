@@ -171,6 +171,21 @@ class World(Serve):
         self.close()
         assert not orphans, f"a server without sandboxes has left {orphans}"
 
+    def abandon(self):
+        """Takes everything of it off the machine, whatever state it is in."""
+        for pid in self.parts().values():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+        for ident in self.recorded():
+            for pid in self.inside(ident):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        machine.collect_orphans()
+        self.unmount()
+
     def close(self):
         if self.running():
             self.stop()
