@@ -117,6 +117,9 @@ int control_connect(struct control *c, const struct actor *who, struct sandbox *
 int control_wake(struct control *c, struct sandbox *s, struct err *err);
 int control_set_limits(struct control *c, const struct actor *who, struct sandbox *s,
                        const struct limits *l, struct err *err);
+/* A call to its guest waits for long: a look at it, in the background. One that was stopped, or
+ * that says nothing for control.hung-ms, is ended with that reason. */
+void control_doubt(struct sandbox *s);
 void control_touch(struct sandbox *s);            /* activity, for those with an idle rule */
 int64_t control_left_ms(const struct sandbox *s); /* until it expires; NEVER */
 int control_stat(struct control *c, struct sandbox *s, struct machine_state *out, struct err *err);

@@ -20,7 +20,8 @@ enum {
 };
 
 struct control_limits {
-    int64_t sandboxes, user_sandboxes, map_bytes, init_ms, sample_s, ended_days, forward_conns;
+    int64_t sandboxes, user_sandboxes, map_bytes, init_ms, hung_ms, sample_s, ended_days,
+        forward_conns;
     int64_t paused_retention_s, pause_give_up_s;
     int64_t pool_size, pool_memory, pool_age_s, pool_idle_s;
 };
@@ -57,6 +58,8 @@ struct live {
     int64_t failing;           /* since when pausing it at its end has failed; 0: it has not */
     int64_t paused_ms;         /* since when, unix; 0: a former server knows */
     int64_t paused_for;        /* the last time: ms */
+
+    bool doubted; /* somebody looks whether its guest still answers */
 
     bool machine_gone; /* while it was being created: */
     struct err fault;  /* what ended its machine */
@@ -117,6 +120,7 @@ struct control {
     struct list sampling;
     struct co_cond sampling_begun;
     struct leftover *leftovers; /* what could not be ended or written yet */
+    struct leftover *trying;    /* those of them that are being tried again */
     struct co_cond leftover_added;
     struct key_cache *keys;
     struct counts counts;
@@ -205,8 +209,13 @@ int life_extend(struct live *l, const struct actor *who, int64_t ms, struct err 
 int life_end(struct live *l, const char *actor, const char *reason, bool machine, struct err *err);
 void leftover_machine(struct control *c, const char *ref);
 void leftover_row(struct control *c, const struct sandbox *ended, enum sandbox_state expect);
+const struct sandbox *leftover_find(const struct control *c, const char *id); /* NULL: none */
 void leftover_serve(void *control);
 void leftover_finish(struct control *c); /* one last try, then forgets them */
+
+/* ---- health ---- */
+
+void health_doubt(struct live *l); /* looks at its guest in the background */
 
 /* ---- pool ---- */
 

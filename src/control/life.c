@@ -383,6 +383,8 @@ int control_stat(struct control *c, struct sandbox *s, struct machine_state *out
     r = c->provider->ops->stat(c->provider, l->s.id, out, err);
     if (r && err->code == ERR_NOT_FOUND) /* it ended just now */
         table_not_found(str_of(l->s.id), err);
+    if (!r && out->stopped)
+        health_doubt(l);
     live_release(l);
     return r;
 }

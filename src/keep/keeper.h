@@ -141,6 +141,7 @@ struct box *box_find(struct keeper *k, const char *id);
 int box_create(struct keeper *k, struct client *c, const struct keep_request *r, struct err *err);
 void box_continue(struct box *b); /* it has its slot now */
 void box_end(struct box *b, enum keep_reason reason);
+void box_end_again(struct box *b); /* the first time may have failed */
 void box_state(const struct box *b, struct keep_state *out);
 void box_measure(struct box *b,
                  struct keep_state *out); /* and tells of limits met since the last */
@@ -193,7 +194,7 @@ void source_finish(struct keeper *k);
 int slots_start(struct keeper *k, struct err *err);
 struct slot *slots_take(struct keeper *k, enum keep_network network); /* NULL: wait */
 void slots_ahead(struct keeper *k, size_t n);                         /* of the likely kind */
-void slots_want(struct keeper *k, enum keep_network network, struct err *err);
+int slots_want(struct keeper *k, enum keep_network network, struct err *err);
 void slots_put(struct keeper *k, struct slot *s);
 void slots_finish(struct keeper *k);
 void slots_wait(struct keeper *k); /* until the netmaker has ended */
@@ -231,6 +232,7 @@ void adopt_forget(const struct box *b);
 void adopt_boot(char out[BOOT_ID]); /* the id of this boot of the machine */
 
 /* keeper.c */
+void keeper_unlink(int dir, const char *name); /* it may be gone; a failure is tried once more */
 void keeper_forked(struct keeper *k); /* in a child: lets go of what would keep others waiting */
 
 /* answer.c */

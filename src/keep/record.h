@@ -108,16 +108,17 @@ struct keep_limit_met {
 struct keep_state {
     struct limits limits;
     uint64_t memory_bytes, memory_peak_bytes, cpu_us, pids, disk_bytes, oom_kills;
-    /* these three only in answers to STAT and ADOPT */
+    /* these three, and stopped, only in answers to STAT and ADOPT */
     uint64_t memory_cache_bytes, net_rx_bytes, net_tx_bytes;
     int64_t left_ms; /* until its lifetime ends */
     int32_t pid;
     uint32_t frozen, network, unenforced; /* bits 1 << enum limit_id */
-    uint32_t outdated, unused;            /* a new one of this template would be another */
-    char template[KEEP_NAME];             /* as it was asked for */
-    uint32_t asleep;                      /* paused, and only its files are left */
-    uint32_t fresh;    /* it was, and was started again on them: its processes are gone */
-    uint64_t flush_us; /* FREEZE: what it took to write its files out */
+    uint32_t outdated;                    /* a new one of this template would be another */
+    uint32_t stopped;         /* pid 1 is, by a signal: only somebody outside can do that */
+    char template[KEEP_NAME]; /* as it was asked for */
+    uint32_t asleep;          /* paused, and only its files are left */
+    uint32_t fresh;           /* it was, and was started again on them: its processes are gone */
+    uint64_t flush_us;        /* FREEZE: what it took to write its files out */
 };
 
 struct keep_template {
