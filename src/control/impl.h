@@ -245,7 +245,8 @@ int control_adopt(struct control *c, struct err *err);
 
 /* ---- pause, all with l's lock ---- */
 
-int life_pause(struct live *l, const char *actor, const char *why, struct err *err);
+int life_pause(struct live *l, const char *actor, const char *why, bool files_only,
+               struct err *err);
 int pause_settle(struct live *l, const struct machine_state *m, struct err *err);
 void pause_settle_now(struct live *l); /* one that is PAUSING or RESUMING, and nobody is at it */
 void pause_settle_later(struct live *l);

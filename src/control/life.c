@@ -109,7 +109,9 @@ static void pause_expired(struct live *l, const char *why)
     char text[WHY];
     int64_t failed_for, retry_ms;
 
-    if (!life_pause(l, "system", why, &err) || l->s.state != SANDBOX_RUNNING)
+    bool files_only = l->s.life.expiry == EXPIRY_PAUSE_FILES;
+
+    if (!life_pause(l, "system", why, files_only, &err) || l->s.state != SANDBOX_RUNNING)
         return;
     if (!l->failing)
         l->failing = co_now();
@@ -137,7 +139,7 @@ static void expire_running(struct live *l)
     else
         snprintf(why, sizeof(why), "lifetime: its time-out of %lld s has passed",
                  (long long)(l->s.life.timeout_ms / 1000));
-    (l->s.life.expiry == EXPIRY_PAUSE ? pause_expired : end_expired)(l, why);
+    (l->s.life.expiry == EXPIRY_KILL ? end_expired : pause_expired)(l, why);
 }
 
 static void expire_paused(struct live *l)

@@ -550,7 +550,7 @@ static void on_ended(struct source *s)
         return;
     }
     if (b->noted && b->phase != PHASE_ENDING) {
-        box_sleep(b);
+        pause_sleep(b);
         return;
     }
     box_measure(b, &last);

@@ -81,6 +81,10 @@ struct keep_request {
         char snapshot[KEEP_ID]; /* the new snapshot's id */
         char after[KEEP_TEMPLATE]; /* KEEP_TEMPLATES: list those behind it; "": from host on */
         struct {
+            uint32_t files_only; /* its processes end, and it is asleep; also one that is frozen */
+            uint32_t unused;
+        } freeze;
+        struct {
             uint32_t port, count; /* port 0: connections to the guest */
             uint32_t v6, unused;  /* otherwise unconnected ones in its network */
         } socket;

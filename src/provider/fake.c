@@ -298,7 +298,8 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
     return 0;
 }
 
-static int pause_(struct provider *p, const char *ref, uint64_t *flush_us, struct err *err)
+static int pause_(struct provider *p, const char *ref, bool files_only, uint64_t *flush_us,
+                  struct err *err)
 {
     AUTO(leave) struct fake *f = enter(p);
     struct machine *m = need(f, PAUSE, ref, err);
@@ -306,6 +307,7 @@ static int pause_(struct provider *p, const char *ref, uint64_t *flush_us, struc
     if (!m)
         return -1;
     *flush_us = 0;
+    m->state.asleep = m->state.asleep || files_only;
     if (m->state.paused)
         return 0;
     m->left = m->deadline == NEVER ? NEVER : m->deadline - co_now();

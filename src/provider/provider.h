@@ -77,7 +77,8 @@ struct provider_ops {
     int (*limits)(struct provider *p, const char *ref, const struct limits *l, struct err *err);
     /* Its files are on disk, its processes stand still, and so does its lifetime. May take as long
      * as writing out takes, which *flush_us says. One that is paused already: fine. */
-    int (*pause)(struct provider *p, const char *ref, uint64_t *flush_us, struct err *err);
+    int (*pause)(struct provider *p, const char *ref, bool files_only, uint64_t *flush_us,
+                 struct err *err);
     /* lifetime_ms: from now on; 0: what was left of it. Undoes a pause that is under way, too.
      * *anew: its processes are gone, it was started again on its files; the guest knows nothing. */
     int (*resume)(struct provider *p, const char *ref, uint64_t lifetime_ms, bool *anew,

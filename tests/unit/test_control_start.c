@@ -118,7 +118,7 @@ static void pausing(void)
     uint64_t flush_us;
 
     former(SANDBOX_PAUSING, 302000);
-    CHECK_INT(w.fake->ops->pause(w.fake, row.id, &flush_us, &err), 0);
+    CHECK_INT(w.fake->ops->pause(w.fake, row.id, false, &flush_us, &err), 0);
 }
 
 static void is_paused(void)
