@@ -531,7 +531,7 @@ static int collect(struct box *b)
 
     b->collected = true;
     if (waitid(P_PIDFD, (id_t)b->jail.pidfd, &info, WEXITED | WNOHANG))
-        return 0;
+        return -1; /* adopted: somebody else was told */
     return info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f;
 }
 

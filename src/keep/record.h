@@ -149,7 +149,8 @@ struct keep_reply {
             struct keep_template items[KEEP_TEMPLATES_LISTED];
         } templates;
     } u;
-    uint32_t reason, status; /* KEEP_ENDED: enum keep_reason, wait status of pid 1 */
+    uint32_t reason,
+        status; /* KEEP_ENDED: enum keep_reason, wait status of pid 1, ~0 if not known */
 };
 
 /* Is this a request we would act on? n is the size of what arrived. */

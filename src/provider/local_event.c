@@ -147,7 +147,7 @@ static const struct end {
     enum limit_id limit;
 } ends[ENDED_REASONS] = {
     [ENDED_BY_REQUEST] = { "request", "it was ended by request", LIMIT_NONE },
-    /* the guest ends for nobody: something broke it */
+    /* something broke it, unless it says that all is well */
     [ENDED_BY_ITSELF] = { "failed", "its guest ended, and with it everything inside", LIMIT_NONE },
     [ENDED_LIFETIME] = { "lifetime", "its time was up", LIMIT_LIFETIME },
     [ENDED_MEMORY] = { "memory", "it needed more memory than its limit", LIMIT_MEMORY },
@@ -165,7 +165,10 @@ static void ended(struct local *l, struct machine *m, const struct keep_reply *r
                                .reason = end->reason,
                                .text = *r->message ? r->message : end->text };
 
-    if (r->reason == ENDED_BY_ITSELF && WIFSIGNALED((int)r->status)) {
+    if (r->reason == ENDED_BY_ITSELF && !r->status) {
+        e.reason = "itself";
+        e.text = "it was shut down from inside";
+    } else if (r->reason == ENDED_BY_ITSELF && WIFSIGNALED((int)r->status)) {
         snprintf(killed, sizeof(killed),
                  "its guest was killed from outside by signal %d, and with it everything inside",
                  WTERMSIG((int)r->status));

@@ -43,7 +43,8 @@ class World(Serve):
 
     def __init__(self, folder, *options, env=None):
         self.fixed = free_port()
-        super().__init__(folder, *VOLUME, *options, env=env)
+        super().__init__(folder, "--preview-listen", "none", *VOLUME, *options, env=env,
+                         listen=f"127.0.0.1:{self.fixed}")
         self.api_key = self.key             # the file may be out of reach later
 
     def program(self):
@@ -54,9 +55,8 @@ class World(Serve):
             shutil.copy(COVE, self.program())
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program(), "serve", "--data", self.data, "--run-dir", self.run_dir, "--listen",
-                 f"127.0.0.1:{self.fixed}", "--preview-listen", "none", *self.options], stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env, cwd=self.folder)
+                [self.program(), "serve", "--data", self.data, "--run-dir", self.run_dir, *self.options],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env, cwd=self.folder)
         self.said = self.read_until_ready()
         self.url, self.port = f"http://127.0.0.1:{self.fixed}", self.fixed
 
