@@ -101,7 +101,8 @@ class World(Serve):
             except ProcessLookupError:      # one has just ended, and another takes its place
                 time.sleep(0.05)
         for pid in pids.values():
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):   # it went with the one before
+                os.kill(pid, number)
         if number == signal.SIGKILL and "monitor" in names:
             self.process.wait(20)
             self.process.stdout.close()
