@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "jail/net_element.h"
 #include "jail/net_filter.h"
+#include "jail/net_flows.h"
 #include "jail/net_link.h"
 #include "jail/net_sysctl.h"
 
@@ -154,6 +155,7 @@ static int prepare(struct net_bridge *b, const struct net_plan *p, bool alone, s
     if (ports < 0 || net_filter_load(p, alone && !ports, err))
         return ports < 0 ? err_sys(err, "list the ports of %s", p->bridge)
                          : err_in(err, "load the packet filter");
+    net_flows_settle(&b->filter, p);
     if (net_link_add_address(&b->route, b->index, &gateway) || net_link_up(&b->route, b->index))
         return err_sys(err, "give %s its address", p->bridge);
     if (net_sysctl_change(b->lock, "net/ipv4/ip_forward", "1", err))
@@ -258,8 +260,8 @@ static void admit(const char *port, void *arg)
     v4 = net_plan_address(w->p, index);
     v6 = net_plan_address6(w->p, index);
     w->failed |= net_bridge_admit(w->b, w->p, index, &err);
-    net_element_forget_flows(&w->b->filter, &v4);
-    net_element_forget_flows(&w->b->filter, &v6);
+    net_flows_forget(&w->b->filter, &v4);
+    net_flows_forget(&w->b->filter, &v6);
 }
 
 int net_bridge_repair(struct net_bridge *b, const struct net_plan *p, struct err *err)

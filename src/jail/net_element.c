@@ -6,10 +6,6 @@
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
-#include <linux/netfilter/nfnetlink_conntrack.h>
-
-/* Filters of ctnetlink live in an internal header of the kernel: bit 0 is "source address". */
-enum { FILTER_SOURCE = 1 << 0 };
 
 struct element {
     const char *set;
@@ -120,28 +116,40 @@ int net_element_remove(struct netlink *nl, const struct net_plan *p, uint32_t in
     return r && errno == ENOENT ? 0 : r;
 }
 
-int net_element_forget_flows(struct netlink *nl, const struct net_ip *ip)
-{
-    union netlink_request r;
-    struct nfgenmsg *g =
-        netlink_begin(&r, (NFNL_SUBSYS_CTNETLINK << 8) | IPCTNL_MSG_CT_DELETE, 0, sizeof(*g));
-    struct nlattr *tuple, *addresses, *filter;
-    int result;
+/* ---- single addresses ---- */
 
-    g->nfgen_family = (unsigned char)ip->family;
-    g->version = 1; /* "the family counts, too" */
-    tuple = mnl_attr_nest_start(&r.head, CTA_TUPLE_ORIG);
-    addresses = mnl_attr_nest_start(&r.head, CTA_TUPLE_IP);
-    mnl_attr_put(&r.head, ip->family == AF_INET ? CTA_IP_V4_SRC : CTA_IP_V6_SRC,
-                 net_ip_size(ip->family), ip->b);
-    mnl_attr_nest_end(&r.head, addresses);
-    mnl_attr_nest_end(&r.head, tuple);
-    filter = mnl_attr_nest_start(&r.head, CTA_FILTER);
-    mnl_attr_put_u32(&r.head, CTA_FILTER_ORIG_FLAGS, FILTER_SOURCE);
-    mnl_attr_put_u32(&r.head, CTA_FILTER_REPLY_FLAGS, 0);
-    mnl_attr_nest_end(&r.head, filter);
-    result = netlink_ask(nl, &r);
-    return result && errno == ENOENT ? 0 : result;
+static int nothing(const struct nlmsghdr *h, void *arg)
+{
+    (void)h;
+    (void)arg;
+    return MNL_CB_OK;
+}
+
+int net_element_put(struct netlink *nl, const struct net_plan *p, const char *set,
+                    const struct net_ip *ip)
+{
+    return change(nl, p, NFT_MSG_NEWSETELEM, (const struct element[]){ open_element(set, ip) }, 1);
+}
+
+int net_element_drop(struct netlink *nl, const struct net_plan *p, const char *set,
+                     const struct net_ip *ip)
+{
+    int r = change(nl, p, NFT_MSG_DELSETELEM, (const struct element[]){ open_element(set, ip) }, 1);
+
+    return r && errno == ENOENT ? 0 : r;
+}
+
+int net_element_has(struct netlink *nl, const struct net_plan *p, const char *set,
+                    const struct net_ip *ip)
+{
+    struct element e = open_element(set, ip);
+    union netlink_request r;
+
+    put_element(mnl_nlmsg_put_header(r.space), NFT_MSG_GETSETELEM, p->bridge, &e);
+    r.head.nlmsg_flags = NLM_F_REQUEST; /* one answer, not an acknowledgement behind it */
+    if (!netlink_get(nl, &r, nothing, NULL))
+        return 1;
+    return errno == ENOENT ? 0 : -1;
 }
 
 /* ---- are the tables there ---- */
@@ -192,13 +200,6 @@ bool net_element_lost(struct netlink *watch, const struct net_plan *p)
         for (; n > 0 && mnl_nlmsg_ok(h, left); h = mnl_nlmsg_next(h, &left))
             lost = lost || deletes_ours(h, p);
     }
-}
-
-static int nothing(const struct nlmsghdr *h, void *arg)
-{
-    (void)h;
-    (void)arg;
-    return MNL_CB_OK;
 }
 
 bool net_element_tables_there(struct netlink *nl, const struct net_plan *p)

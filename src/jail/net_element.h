@@ -1,5 +1,4 @@
-/* net_element.h - which ports and addresses the filter knows, flows it may have to forget, and
- * whether it is still there at all.
+/* net_element.h - which ports and addresses the filter knows, and whether it is still there at all.
  *
  * By raw netlink: the program nft takes 4 ms for what the kernel does in a tenth of one. */
 #ifndef JAIL_NET_ELEMENT_H
@@ -11,8 +10,13 @@
 /* nl is NETLINK_NETFILTER. What is there already (or gone already) is no error. */
 int net_element_add(struct netlink *nl, const struct net_plan *p, uint32_t index);
 int net_element_remove(struct netlink *nl, const struct net_plan *p, uint32_t index);
-/* Forgets the flows of this address, so that its next owner gets no packet meant for the last. */
-int net_element_forget_flows(struct netlink *nl, const struct net_ip *ip);
+/* One address in one set of the table of addresses. */
+int net_element_put(struct netlink *nl, const struct net_plan *p, const char *set,
+                    const struct net_ip *ip);
+int net_element_drop(struct netlink *nl, const struct net_plan *p, const char *set,
+                     const struct net_ip *ip);
+int net_element_has(struct netlink *nl, const struct net_plan *p, const char *set,
+                    const struct net_ip *ip); /* 1 yes, 0 no, -1 with errno */
 
 /* Somebody who reloads the host's firewall ("flush ruleset") takes our tables along. A socket that
  * becomes readable when tables change: */

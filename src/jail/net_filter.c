@@ -67,6 +67,11 @@ static void put_sets(const struct net_plan *p, struct buf *b)
     buf_printf(b, "add set inet %s asks { type ipv4_addr; flags dynamic; timeout 10s; }\n", t);
     buf_printf(b, "add set inet %s flows4 { type ipv4_addr; flags dynamic; }\n", t);
     buf_printf(b, "add set inet %s flows6 { type ipv6_addr; flags dynamic; }\n", t);
+    /* Who has ever opened a flow: net_flows.h. The gateway is in it, too. */
+    buf_printf(b, "add set inet %s seen4 { type ipv4_addr; flags dynamic; size %d; }\n", t,
+               NET_INDEXES + 1);
+    buf_printf(b, "add set inet %s seen6 { type ipv6_addr; flags dynamic; size %d; }\n", t,
+               NET_INDEXES + 1);
     put_allow(p, b, AF_INET, "allow4", "ipv4_addr");
     put_allow(p, b, AF_INET6, "allow6", "ipv6_addr");
     put_networks(p, b, "deny4", "ipv4_addr", weakened("net-deny") ? "" : deny4);
@@ -93,6 +98,12 @@ static const struct rules rules[] = {
       "counter\n"
       "meta l4proto tcp reject with tcp reset\n"
       "reject with icmpx admin-prohibited\n" },
+    /* A chain of its own, which a Cove that does not know it leaves alone when it loads its own.
+     * "related": a flow that a helper of the kernel expected begins so. */
+    { "inet", "notice", "{ type filter hook prerouting priority mangle; policy accept; }",
+      "iifname != \"$br\" accept\n"
+      "ct state new,related add @seen4 { ip saddr }\n"
+      "ct state new,related add @seen6 { ip6 saddr }\n" },
     /* Decides on the destination the sandbox wrote, before the host's own rules for redirected
      * ports can change it, and before routing tells one sandbox how to reach the other. */
     { "inet", "prerouting", "{ type filter hook prerouting priority mangle; policy accept; }",

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "jail/net_bare.h"
-#include "jail/net_element.h"
+#include "jail/net_flows.h"
 #include "jail/net_link.h"
 #include "jail/net_sysctl.h"
 
@@ -123,8 +123,7 @@ static int wire_host(struct net_bridge *b, const struct net_plan *p, uint32_t in
                                          p->bridge)
                                : err_sys(err, "connect %s to %s", port, p->bridge);
     /* Here, not when the last owner ended: it holds for owners that were killed, too. */
-    if (net_element_forget_flows(&b->filter, &v4) ||
-        (b->has6 && net_element_forget_flows(&b->filter, &v6)))
+    if (net_flows_clear(&b->filter, p, &v4) || (b->has6 && net_flows_clear(&b->filter, p, &v6)))
         log_debug("old flows were not forgotten", KV("port", port));
     if (net_bridge_admit(b, p, index, err))
         return -1;

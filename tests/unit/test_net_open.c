@@ -285,6 +285,86 @@ TEST(flows_of_the_last_owner_of_an_address_are_forgotten)
     lab_check_nothing_left();
 }
 
+static bool remembered(const char *ip)
+{
+    char command[128];
+
+    snprintf(command, sizeof(command), "grep -q 'src=%s ' /proc/self/net/nf_conntrack", ip);
+    return !system(command); // NOLINT(cert-env33-c): the kernel's own list, as a person reads it
+}
+
+TEST(only_an_address_that_opened_a_flow_is_noted_until_its_next_owner)
+{
+    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    struct netmaker m;
+    struct net_slot quiet, s;
+
+    if (!lab_start())
+        return;
+    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
+    lab_slot(&m, NET_OPEN, 7, &quiet);
+    lab_slot(&m, NET_OPEN, 2, &s);
+    CHECK_INT(lab_nft("list set inet lab0 seen4", "10.201.0.1[, ]"), 0); /* it is complete */
+    CHECK(lab_nft("list set inet lab0 seen4", "10.201.0.4") != 0);
+    CHECK_INT(lab_inside(&s, LAB_ROOT, lab_udp, &there), 0);
+    CHECK_INT(lab_nft("list set inet lab0 seen4", "10.201.0.4"), 0);
+    CHECK(lab_nft("list set inet lab0 seen4", "10.201.0.9") != 0);
+    net_slot_release(&s);
+    lab_slot(&m, NET_OPEN, 2, &s);
+    CHECK(!remembered("10.201.0.4"));
+    CHECK(lab_nft("list set inet lab0 seen4", "10.201.0.4") != 0);
+    net_slot_release(&s);
+    net_slot_release(&quiet);
+    netmaker_stop(&m);
+    lab_check_nothing_left();
+}
+
+TEST(flows_that_are_older_than_the_filter_are_forgotten_too)
+{
+    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    struct netmaker m;
+    struct net_slot s;
+
+    if (!lab_start())
+        return;
+    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
+    lab_slot(&m, NET_OPEN, 2, &s);
+    CHECK_INT(lab_inside(&s, LAB_ROOT, lab_udp, &there), 0);
+    net_slot_release(&s);
+    netmaker_stop(&m);
+    lab_check_nothing_left(); /* the sets with what they knew, too */
+    CHECK(remembered("10.201.0.4"));
+    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
+    lab_slot(&m, NET_OPEN, 3, &s);
+    CHECK_INT(lab_nft("list set inet lab0 seen4", "10.201.0.4"), 0);
+    net_slot_release(&s);
+    lab_slot(&m, NET_OPEN, 2, &s);
+    CHECK(!remembered("10.201.0.4"));
+    net_slot_release(&s);
+    netmaker_stop(&m);
+    lab_check_nothing_left();
+}
+
+TEST(a_set_that_somebody_emptied_counts_as_unknown)
+{
+    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    struct netmaker m;
+    struct net_slot s;
+
+    if (!lab_start())
+        return;
+    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
+    lab_slot(&m, NET_OPEN, 2, &s);
+    CHECK_INT(lab_inside(&s, LAB_ROOT, lab_udp, &there), 0);
+    CHECK_INT(lab_nft("flush set inet lab0 seen4", ""), 256); /* grep finds no line */
+    net_slot_release(&s);
+    lab_slot(&m, NET_OPEN, 2, &s);
+    CHECK(!remembered("10.201.0.4"));
+    net_slot_release(&s);
+    netmaker_stop(&m);
+    lab_check_nothing_left();
+}
+
 static void check_no_slot(const struct net_options *o, const char *part)
 {
     struct netmaker m;
