@@ -200,11 +200,17 @@ void slots_ahead(struct keeper *k, size_t n)
             return; /* whoever needs one asks again, and hears why */
 }
 
-/* As many as wait, and the stock. -1: somebody would wait in vain. */
+/* As many as wait, and the stock. A keeper of many sandboxes has a stock of each kind that was ever
+ * asked for: a bridge and a filter that nobody wants are not made. -1: somebody would wait in vain.
+ */
 int slots_want(struct keeper *k, enum keep_network network, struct err *err)
 {
     size_t have = count(&k->stock[network]) + count_asked(k, network);
-    size_t want = k->wanted[network] + count_waiting(k, network);
+    size_t want;
+
+    if (k->o.socket < 0)
+        k->wanted[network] = (size_t)keep_limits.stock;
+    want = k->wanted[network] + count_waiting(k, network);
 
     for (; have < want; have++)
         if (ask(k, network, err)) {
