@@ -43,6 +43,14 @@ int net_link_add_bridge(struct netlink *nl, const char *name, const unsigned cha
     return netlink_ask(nl, &r);
 }
 
+/* One queue each way, which is what a pair uses anyhow. Not told so the kernel makes one per core and
+ * takes them back, waiting for an RCU grace period at each end. */
+static void put_queues(struct nlmsghdr *h)
+{
+    mnl_attr_put_u32(h, IFLA_NUM_TX_QUEUES, 1);
+    mnl_attr_put_u32(h, IFLA_NUM_RX_QUEUES, 1);
+}
+
 int net_link_add_pair(struct netlink *nl, const char *name, const char *peer, int peer_ns,
                       const unsigned char *mac)
 {
@@ -51,12 +59,14 @@ int net_link_add_pair(struct netlink *nl, const char *name, const char *peer, in
 
     begin_link(&r, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL);
     mnl_attr_put_strz(&r.head, IFLA_IFNAME, name);
+    put_queues(&r.head);
     info = mnl_attr_nest_start(&r.head, IFLA_LINKINFO);
     mnl_attr_put_strz(&r.head, IFLA_INFO_KIND, "veth");
     data = mnl_attr_nest_start(&r.head, IFLA_INFO_DATA);
     other = mnl_attr_nest_start(&r.head, VETH_INFO_PEER);
     mnl_nlmsg_put_extra_header(&r.head, sizeof(struct ifinfomsg)); /* up at once: ENOTCONN */
     mnl_attr_put_strz(&r.head, IFLA_IFNAME, peer);
+    put_queues(&r.head);
     mnl_attr_put(&r.head, IFLA_ADDRESS, NET_MAC, mac);
     mnl_attr_put_u32(&r.head, IFLA_NET_NS_FD, (uint32_t)peer_ns);
     mnl_attr_nest_end(&r.head, other);
