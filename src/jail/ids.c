@@ -106,10 +106,14 @@ static bool note_is_alive(int lock)
 int ids_note(const struct ids_claim *claim, const char *note, struct err *err)
 {
     size_t n = strlen(note);
+    struct stat st;
 
     if (n > NOTE_BYTES)
         return err_set(err, ERR_INVALID, "the path %s is too long", note);
-    if (ftruncate(claim->lock, 0) || pwrite(claim->lock, note, n, 0) != (ssize_t)n)
+    /* Cut behind it, not emptied before: ext4 takes that for a file being replaced, and writes it
+     * to the disk when it is closed. */
+    if (pwrite(claim->lock, note, n, 0) != (ssize_t)n || fstat(claim->lock, &st) ||
+        (st.st_size > (off_t)n && ftruncate(claim->lock, (off_t)n)))
         return err_sys(err, "write an id range's note");
     return 0;
 }

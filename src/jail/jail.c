@@ -57,21 +57,23 @@ static int add_stack(struct trees *t, const struct jail_stack *s, int userns, st
     return 0;
 }
 
-static int add_own(struct trees *t, int dir, const char *path, uint64_t attributes, int userns,
-                   struct err *err)
-{
-    int tree = mounts_clone(dir, path, attributes | MOUNT_ATTR_NOSUID, userns, false, err);
-
-    if (tree < 0)
-        return -1;
-    t->fds[t->n++] = tree;
-    return 0;
-}
-
+/* The mount itself, not a copy: a mount that was never attached is taken down by its last close,
+ * which waits for an RCU grace period. Shm before: what has its owners mapped is not copied. */
 static int add_dev(struct trees *t, int dev, int userns, struct err *err)
 {
-    return add_own(t, dev, "", weakened("dev") ? 0 : MOUNT_ATTR_RDONLY, userns, err) ||
-           add_own(t, dev, "shm", MOUNT_ATTR_NODEV, userns, err);
+    uint64_t attributes = MOUNT_ATTR_NOSUID | (weakened("dev") ? 0 : MOUNT_ATTR_RDONLY);
+    AUTO(closep)
+    int shm = mounts_clone(dev, "shm", MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID, userns, false, err);
+    int own;
+
+    if (shm < 0 || mounts_restrict(dev, attributes, userns, err))
+        return -1;
+    own = fcntl(dev, F_DUPFD_CLOEXEC, 0);
+    if (own < 0)
+        return err_sys(err, "hand /dev over");
+    t->fds[t->n++] = own;
+    t->fds[t->n++] = TAKE(shm, -1);
+    return 0;
 }
 
 static const uint32_t user = 1000;

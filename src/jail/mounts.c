@@ -57,25 +57,39 @@ int mounts_new(const char *type, const struct mount_option *options, unsigned at
     return mount < 0 ? err_sys(err, "mount %s", type) : mount;
 }
 
+static int restrict_mount(int mount, unsigned flags, uint64_t attributes, int userns,
+                          const char *what, struct err *err)
+{
+    struct mount_attr a = { .attr_set = attributes };
+
+    if (userns >= 0) {
+        a.attr_set |= MOUNT_ATTR_IDMAP;
+        a.userns_fd = (uint64_t)userns;
+    }
+    if (a.attr_set && mount_setattr(mount, "", flags, &a, sizeof(a)))
+        return err_sys(err, "%s %s", userns >= 0 ? "map the owners of" : "restrict", what);
+    return 0;
+}
+
 int mounts_clone(int dir, const char *path, uint64_t attributes, int userns, bool recursive,
                  struct err *err)
 {
     unsigned flags = AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0);
-    struct mount_attr a = { .attr_set = attributes };
+    const char *what = *path ? path : "a layer";
     AUTO(closep)
     int tree =
         open_tree(dir, path, flags | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
 
     if (tree < 0)
-        return err_sys(err, "clone the mount of %s", *path ? path : "a layer");
-    if (userns >= 0) {
-        a.attr_set |= MOUNT_ATTR_IDMAP;
-        a.userns_fd = (uint64_t)userns;
-    }
-    if (a.attr_set && mount_setattr(tree, "", flags, &a, sizeof(a)))
-        return err_sys(err, "%s %s", userns >= 0 ? "map the owners of" : "restrict",
-                       *path ? path : "a layer");
+        return err_sys(err, "clone the mount of %s", what);
+    if (restrict_mount(tree, flags, attributes, userns, what, err))
+        return -1;
     return TAKE(tree, -1);
+}
+
+int mounts_restrict(int mount, uint64_t attributes, int userns, struct err *err)
+{
+    return restrict_mount(mount, AT_EMPTY_PATH, attributes, userns, "a mount", err);
 }
 
 int mounts_attach(int mount, int where, struct err *err)

@@ -21,6 +21,8 @@ int mounts_new(const char *type, const struct mount_option *options, unsigned at
  * userns >= 0: owners mapped by it. */
 int mounts_clone(int dir, const char *path, uint64_t attributes, int userns, bool recursive,
                  struct err *err);
+/* The same for a detached mount itself. */
+int mounts_restrict(int mount, uint64_t attributes, int userns, struct err *err);
 int mounts_attach(int mount, int where, struct err *err);
 /* A directory below root for a mount point, made when missing; links are resolved inside root. */
 int mounts_target(int root, const char *path, bool file, struct err *err);

@@ -361,6 +361,8 @@ static void on_report(struct source *s)
         return;
     }
     reply_created(b);
+    if (b->slot) /* now, not when it was taken: another core builds what we wait for */
+        slots_want(b->keeper, b->spec.network, &err);
 }
 
 static void on_memory(struct source *s)
@@ -420,10 +422,11 @@ static int begin_building(struct box *b, struct err *err)
 
     if (!k->o.rootless) {
         b->slot = slots_take(k, b->spec.network);
-        if (!b->slot)
+        if (!b->slot) {
             list_push(&k->waiting, &b->waiting);
-        if (slots_want(k, b->spec.network, err) && !b->slot)
-            return -1;
+            if (slots_want(k, b->spec.network, err))
+                return -1;
+        }
     }
     if (b->slot || k->o.rootless)
         box_continue(b);
@@ -539,9 +542,7 @@ static void on_ended(struct source *s)
 {
     struct box *b = CONTAINER_OF(s, struct box, ended);
     struct keep_state last;
-    struct pending end;
     struct err early;
-    char id[KEEP_ID];
     int status = collect(b);
 
     if (b->report.fd >= 0 &&
@@ -560,10 +561,8 @@ static void on_ended(struct source *s)
     err_set(&early, ERR_GONE, "ended before it was built");
     keeper_reply(&b->create, b->id, &early, NULL); /* if that has not been answered yet */
     keeper_event_ended(b, status, &last);
-    end = b->end;
-    memcpy(id, b->id, sizeof(id));
+    keeper_reply(&b->end, b->id, NULL, &last); /* nothing of it runs; whoever asked need not wait */
     box_free(b);
-    keeper_reply(&end, id, NULL, &last);
 }
 
 /* ---- what it uses ---- */
