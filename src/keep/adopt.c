@@ -244,7 +244,7 @@ static void take_away(struct keeper *k, const struct record *r)
     layer = note_exists(k, r->id) ? -1 : layer_open(k->volume, r->name, &err);
     if (layer >= 0) {
         close(layer);
-        reaper_delete(k, r->name);
+        reaper_delete(k, r->name, -1);
     }
     if (!k->o.rootless && !ids_retake(&k->ids, r->number, &claim, &err))
         ids_put(&k->ids, &claim);

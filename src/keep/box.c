@@ -55,7 +55,8 @@ struct box *box_new(struct keeper *k, const char *id)
     /* the prefix tells who may sweep it: private ones are nobody's when nobody holds their lock */
     snprintf(b->name, sizeof(b->name), "%s-%s", k->o.socket < 0 ? "box" : "run", id);
     b->family = random_family();
-    b->layer = b->jail.pidfd = b->jail.sock = b->ended.fd = b->report.fd = b->memory.fd = -1;
+    b->layer = b->mounts = b->jail.pidfd = b->jail.sock = b->ended.fd = b->report.fd =
+        b->memory.fd = -1;
     b->template.root = -1;
     b->deadline = NEVER;
     list_init(&b->waiting);
@@ -109,8 +110,9 @@ void box_free(struct box *b)
         pause_forget(b);
     if (b->layer >= 0) {
         close(b->layer);
-        reaper_delete(k, b->name);
+        reaper_delete(k, b->name, b->mounts);
     }
+    closep(&b->mounts);
     free(b);
 }
 
@@ -118,6 +120,8 @@ void box_sleep(struct box *b)
 {
     log_info("its processes are gone, its files are kept", KV("sandbox", b->id));
     release(b);
+    closep(&b->mounts); /* at once: it may wake, and its files are mounted again */
+    b->mounts = -1;
     b->phase = PHASE_ASLEEP;
     b->frozen = true;
     b->fresh = b->waking = false;
@@ -393,6 +397,18 @@ int box_watch(struct box *b, struct err *err)
     return loop_add(l, &b->ended, EPOLLIN, err);
 }
 
+/* Whoever holds it last takes down its mounts, three grace periods. Pid 1 would, and be that much
+ * later in telling us of its end. Not known (-1) is no harm. */
+static void hold_mounts(struct box *b)
+{
+    char path[32];
+
+    if (b->keeper->reaper.sock < 0)
+        return;
+    snprintf(path, sizeof(path), "/proc/%d/ns/mnt", b->jail.pid);
+    b->mounts = open(path, O_RDONLY | O_CLOEXEC);
+}
+
 static int build(struct box *b, struct err *err)
 {
     b->phase = PHASE_BUILDING;
@@ -401,6 +417,7 @@ static int build(struct box *b, struct err *err)
         return -1;
     if (b->spec.flags & KEEP_EAGER && !b->waking)
         reply_eagerly(b);
+    hold_mounts(b);
     if (box_watch(b, err))
         return -1;
     b->report = (struct source){ b->jail.sock, on_report };

@@ -92,6 +92,7 @@ struct box { /* one sandbox */
     uint32_t family;
     uint64_t started; /* pid 1, in clock ticks since boot; 0: not looked up yet */
     int layer;        /* -1: not made yet; holds the lock that says it is in use */
+    int mounts;       /* its mount namespace, for the reaper to take down; -1: goes with pid 1 */
     bool cgroup_made, socket_made, collected;
     struct jail jail;
     struct source ended, report, memory;
@@ -205,7 +206,7 @@ void slots_wait(struct keeper *k); /* until the netmaker has ended */
 
 /* reaper.c */
 int reaper_start(struct keeper *k, struct err *err);
-void reaper_delete(struct keeper *k, const char *layer);
+void reaper_delete(struct keeper *k, const char *layer, int mounts); /* mounts: lent, or -1 */
 void reaper_finish(struct keeper *k); /* waits until all that was asked is deleted */
 void keeper_let_go(struct keeper *k); /* in a child: of all that belongs to sandboxes */
 

@@ -25,10 +25,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/fdpass.h"
 #include "keep/box_parts.h"
 #include "keep/keeper.h"
 
-enum { GROW_CHECK_MS = 100, GRACE_S = 10, SWEEP_MS = 60000, AGAIN_MS = 1000 };
+enum { GROW_CHECK_MS = 100, GRACE_S = 10, SWEEP_MS = 60000, AGAIN_MS = 1000, QUEUE = 256 };
 
 static bool layer_is_alive(const char *name, void *arg)
 {
@@ -123,8 +124,8 @@ static void let_go_slot(const struct slot *s)
     closep(&s->ids.lock);
 }
 
-/* A layer's space, a network namespace, a number and a generation are free when the last descriptor
- * is closed; one of ours must not be that: the next keeper would find them taken. */
+/* A layer's space, mounts, a network namespace, a number and a generation are free when the last
+ * descriptor is closed; one of ours must not be that: the next keeper would find them taken. */
 void keeper_let_go(struct keeper *k)
 {
     const struct box *b;
@@ -132,6 +133,7 @@ void keeper_let_go(struct keeper *k)
 
     list_each(b, &k->boxes, all) {
         closep(&b->layer);
+        closep(&b->mounts);
         closep(&b->ended.fd);
         closep(&b->report.fd);
         closep(&b->memory.fd);
@@ -149,35 +151,62 @@ void keeper_let_go(struct keeper *k)
     closep(&k->lock); /* the next keeper does not wait for what we do */
 }
 
+/* ---- the process ---- */
+
+struct queue {
+    char names[QUEUE][KEEP_NAME_ROOM];
+    size_t first, n;
+};
+
+/* Takes one name, and takes down the mounts that came with it at once: memory that a sandbox left
+ * in /dev/shm goes with them, and must not wait for other layers. False at the end of the keeper.
+ */
+static bool hear(int sock, struct queue *q)
+{
+    char *name = q->names[(q->first + q->n) % QUEUE];
+    int mounts = -1;
+    size_t nfds = 1;
+    ssize_t n = fdpass_recv(sock, name, KEEP_NAME_ROOM - 1, &mounts, &nfds, 0);
+
+    if (n <= 0)
+        return n < 0 && errno == EINTR;
+    name[n] = 0;
+    q->n++;
+    if (nfds)
+        close(mounts);
+    return true;
+}
+
+static void idle(const struct keeper *k, bool deleted, int64_t *next_sweep)
+{
+    grow(k, deleted);
+    if (clock_ms() >= *next_sweep)
+        *next_sweep = clock_ms() + sweep(k);
+}
+
 static _Noreturn void run(const struct keeper *k, int sock)
 {
+    static struct queue q;
     struct pollfd p = { .fd = sock, .events = POLLIN };
-    char name[KEEP_NAME_ROOM];
     int64_t next_sweep = clock_ms();
-    bool deleted = false;
+    bool more = true, deleted = false;
 
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     prctl(PR_SET_NAME, "cove-reaper");
-    for (;;) {
-        ssize_t n;
-
-        if (poll(&p, 1, GROW_CHECK_MS) == 0) {
-            grow(k, deleted);
-            deleted = false;
-            if (clock_ms() >= next_sweep)
-                next_sweep = clock_ms() + sweep(k);
-            continue;
+    while (more || q.n) {
+        if (more && q.n < QUEUE && poll(&p, 1, q.n ? 0 : GROW_CHECK_MS) > 0)
+            more = hear(sock, &q);
+        else if (q.n) {
+            delete_one(k, q.names[q.first]);
+            deleted = true;
+            q.first = (q.first + 1) % QUEUE;
+            q.n--;
+        } else {
+            idle(k, TAKE(deleted, false), &next_sweep);
         }
-        n = recv(sock, name, sizeof(name) - 1, 0);
-        if (n == 0 || (n < 0 && errno != EINTR))
-            _exit(0); /* the keeper has closed it or is dead; all that was sent has been done */
-        if (n < 0)
-            continue;
-        name[n] = 0;
-        delete_one(k, name);
-        deleted = true;
     }
+    _exit(0); /* the keeper has closed it or is dead; all that was sent has been done */
 }
 
 int reaper_start(struct keeper *k, struct err *err)
@@ -214,10 +243,14 @@ static void start_again(struct keeper *k)
 }
 
 /* A full queue makes us wait: then so many layers are being deleted that no new one should come. */
-void reaper_delete(struct keeper *k, const char *layer)
+void reaper_delete(struct keeper *k, const char *layer, int mounts)
 {
+    size_t n = strlen(layer), nfds = mounts < 0 ? 0 : 1;
+
     for (int tries = 0; tries < 2 && k->reaper.sock >= 0; tries++) {
-        if (send(k->reaper.sock, layer, strlen(layer), MSG_NOSIGNAL) > 0)
+        if (fdpass_send(k->reaper.sock, layer, n, &mounts, nfds, 0) > 0 ||
+            (nfds && errno == ETOOMANYREFS &&
+             fdpass_send(k->reaper.sock, layer, n, NULL, 0, 0) > 0))
             return;
         start_again(k); /* it has died */
     }
