@@ -13,7 +13,7 @@
 #include "jail/net_link.h"
 #include "jail/net_sysctl.h"
 
-enum { TAKEN_TRIES = 50, TAKEN_WAIT_US = 2000 };
+enum { TAKEN_TRIES = 300, TAKEN_WAIT_US = 2000 }; /* longer than a netmaker holds what ended */
 
 static void go_back(int host)
 {

@@ -58,7 +58,7 @@ enum {
     AGAIN_MS = 1000,
     QUEUE_BYTES = 4 << 20,
     HELD_MAX = 64,
-    HELD_MS = 500,
+    HELD_MS = 300,
     FULL_TRIES = 20,
 };
 

@@ -98,13 +98,17 @@ static void client_left(struct client *c)
     free(c);
 }
 
-/* A child that held the other end of a connection would hide our death from whoever waits there. */
+/* A child that held the other end of a connection would hide our death from whoever waits there,
+ * and one that held a mount namespace what is mounted in it. */
 void keeper_forked(struct keeper *k)
 {
     const struct client *c;
+    const struct box *b;
 
     list_each(c, &k->clients, all)
         close(c->source.fd);
+    list_each(b, &k->boxes, all)
+        closep(&b->mounts);
     if (k->o.socket >= 0 && list_empty(&k->clients))
         close(k->o.socket);
     if (k->listener.fd >= 0)

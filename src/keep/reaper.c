@@ -133,7 +133,6 @@ void keeper_let_go(struct keeper *k)
 
     list_each(b, &k->boxes, all) {
         closep(&b->layer);
-        closep(&b->mounts);
         closep(&b->ended.fd);
         closep(&b->report.fd);
         closep(&b->memory.fd);

@@ -250,11 +250,53 @@ def test_a_keeper_killed_while_it_builds_leaves_nothing_half(start_keeper, cove)
                 client.kill(id)
     collect_orphans()
     mine = "box-h*" + Names.suffix()
-    assert not list(pathlib.Path("/sys/fs/cgroup").rglob(mine))
+    # a kill is answered when nothing runs any more; the rest goes behind that
+    wait_until(lambda: not list(pathlib.Path("/sys/fs/cgroup").rglob(mine)), "no cgroup is left")
     layers = cove.data / "volume" / "layers"
     wait_until(lambda: not list(layers.glob(mine)), "no layer is left", 20)
-    assert os.listdir(keeper.run_dir / "boxes") == []
-    assert os.listdir(keeper.run_dir / "sockets") == []
+    for name in ("boxes", "sockets"):
+        wait_until(lambda: os.listdir(keeper.run_dir / name) == [], f"nothing is left in {name}")
+
+
+def namespaces(pid, kind):
+    """Those that a process holds open."""
+    found = set()
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            link = os.readlink(fd)
+        except OSError:
+            continue                    # closed meanwhile
+        found |= {link} if link.startswith(kind) else set()
+    return found
+
+
+def test_wired_namespaces_are_made_ahead_once_somebody_asked_for_one(start_keeper):
+    keeper = start_keeper("--set", "keep.stock=2")
+    held = (lambda: len(namespaces(keeper.process.pid, "net:")))
+    wait_until(lambda: held() == 2, "a stock of those without a network, and nothing else")
+    with keeper.client() as client:
+        try:
+            client.create("one", network=OPEN)
+        except Refused as refused:
+            pytest.skip(f"no open network here: {refused.message}")
+        wait_until(lambda: held() == 5, "its own, and two more")
+        client.create("two", network=OPEN)
+        wait_until(lambda: held() == 6, "one was taken and made again")
+        client.kill("one")
+        wait_until(lambda: held() == 5, "an ended one's is not used again")
+
+
+def test_mounts_of_an_ended_sandbox_are_taken_down(start_keeper):
+    keeper = start_keeper()
+    children = (lambda: pathlib.Path(f"/proc/{keeper.process.pid}/task/{keeper.process.pid}/children").read_text())
+    with keeper.client() as client:
+        pid = client.create("one").state["pid"]
+        client.wire("one").run("sh", "-c", "echo some > /dev/shm/thing")
+        mounts = os.readlink(f"/proc/{pid}/ns/mnt")
+        wait_until(lambda: mounts in namespaces(keeper.process.pid, "mnt:"), "the keeper holds them")
+        client.kill("one")
+        wait_until(lambda: not any(mounts in namespaces(p, "mnt:") for p in [keeper.process.pid, *children().split()]),
+                   "nobody holds them")
 
 
 def test_records_that_are_none_are_left_alone(start_keeper):

@@ -177,6 +177,7 @@ TEST(a_note_keeps_a_number_while_what_it_names_exists)
 TEST(a_note_has_a_bound)
 {
     static char large[600];
+    char text[16] = "";
     struct ids_claim c;
 
     begin();
@@ -186,6 +187,8 @@ TEST(a_note_has_a_bound)
     CHECK_INT(err.code, ERR_INVALID);
     CHECK_INT(ids_note(&c, "/long/path", &err), 0);
     CHECK_INT(ids_note(&c, "/x", &err), 0); /* a shorter one leaves nothing of the longer */
+    CHECK_INT(pread(c.lock, text, sizeof(text) - 1, 0), 2);
+    CHECK_STR(text, "/x");
     ids_put(&ids, &c);
     end();
 }
