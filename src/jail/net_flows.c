@@ -68,9 +68,12 @@ struct settling {
 
 static const struct nlattr *part_of(const struct nlattr *nest, unsigned type)
 {
-    const struct nlattr *a;
+    const char *end = (const char *)mnl_attr_get_payload(nest) + mnl_attr_get_payload_len(nest);
+    const struct nlattr *a = mnl_attr_get_payload(nest);
 
-    mnl_attr_for_each_nested(a, nest) if (mnl_attr_get_type(a) == type) return a;
+    for (; mnl_attr_ok(a, (int)(end - (const char *)a)); a = mnl_attr_next(a))
+        if (mnl_attr_get_type(a) == type)
+            return a;
     return NULL;
 }
 

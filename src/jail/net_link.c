@@ -43,8 +43,8 @@ int net_link_add_bridge(struct netlink *nl, const char *name, const unsigned cha
     return netlink_ask(nl, &r);
 }
 
-/* One queue each way, which is what a pair uses anyhow. Not told so the kernel makes one per core and
- * takes them back, waiting for an RCU grace period at each end. */
+/* One queue each way, which is what a pair uses anyhow. Not told so the kernel makes one per core
+ * and takes them back, waiting for an RCU grace period at each end. */
 static void put_queues(struct nlmsghdr *h)
 {
     mnl_attr_put_u32(h, IFLA_NUM_TX_QUEUES, 1);
