@@ -205,6 +205,8 @@ static int wait_for_ask(struct trip *t, struct exchange *x, struct err *err)
 {
     int64_t until = MIN(co_in(fetch_limits.expect_ms), t->until);
 
+    if (client_flush(x, err))
+        return -1;
     while (!x->answered) {
         ssize_t r = conn_ready(x->conn) ? 1 : conn_fill(x->conn, CONN_BUF, until);
 

@@ -139,6 +139,8 @@ static int set_authority(struct str s, struct arena *a, struct url *out, struct 
     const char *at = s.n ? memrchr(s.p, '@', s.n) : NULL;
     size_t before = at ? (size_t)(at - s.p) : 0;
 
+    if (s.n && memchr(s.p, '\\', s.n)) /* a slash to some */
+        return wrong(err, "has a backslash before its path");
     if (at && memchr(s.p, '@', before))
         return wrong(err, "has more than one @ before its path");
     if (at && set_user((struct str){ s.p, before }, a, out, err))
