@@ -18,6 +18,7 @@ struct control;
 struct control_options {
     struct store *store;       /* borrowed: closed by the caller, after control_close() */
     const char *run_dir;       /* of the keeper */
+    const char *boot;          /* names this start of the machine; NULL: unknown */
     struct provider *provider; /* owned from here on; its on_event was given control_event */
     const char *domain;        /* of sandboxes' host names: "localhost:8000", "cove.example" */
     const char *const *allow_mounts; /* prefixes; NULL-terminated; NULL: none */

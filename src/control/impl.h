@@ -8,6 +8,7 @@
 
 #include "base/lazy.h"
 #include "control/control.h"
+#include "queue/queue.h"
 
 extern struct lazy lazy_crypt;
 
@@ -107,6 +108,10 @@ struct control {
     size_t nheap, heap_cap;
     struct co_cond heap_changed;
 
+    struct queue *queue; /* what failed and is tried again */
+    char *retries;       /* our topic in it */
+    struct co_cond retry_added;
+
     struct list pools;
     struct pool *pool_default;
     struct co_cond refill;
@@ -198,6 +203,9 @@ uint64_t life_net_ms(const struct life *l); /* the provider's own lifetime for i
 void life_arm(struct live *l);              /* after its deadline or state changed */
 void life_disarm(struct live *l);
 void life_serve(void *control);
+/* Tries once more what has failed for so long since its end came. 0: done, or nothing left to do;
+ * 1 given up, with err; -1 with err. With its lock. */
+int life_retry(struct live *l, int64_t failed_ms, struct err *err);
 /* Holds off others; what `who` may not see or has ended is ERR_NOT_FOUND. live_unlock() it. */
 int life_lock(struct live *l, const struct actor *who, struct err *err);
 int life_extend(struct live *l, const struct actor *who, int64_t ms, struct err *err);
@@ -235,6 +243,13 @@ void pool_metrics(struct control *c, struct buf *out);
 int control_adopt(struct control *c, struct err *err);
 
 /* ---- pause, all with l's lock ---- */
+
+/* ---- retry.c ---- */
+int retry_open(struct control *c, const char *boot, struct err *err);
+void retry_close(struct control *c);
+int retry_later(struct live *l, struct err *err); /* life_retry() is called in a while */
+void retry_serve(void *control);
+void retry_tend(struct control *c); /* forgets old dead letters */
 
 int life_pause(struct live *l, const char *actor, const char *why, struct err *err);
 int pause_settle(struct live *l, const struct machine_state *m, struct err *err);

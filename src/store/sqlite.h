@@ -68,6 +68,7 @@ enum sql {
     SQL_JOB_NEXT,
     SQL_JOB_DEAD,
     SQL_JOB_REQUEUE,
+    SQL_JOB_FORGET,
     SQLS
 };
 
@@ -202,5 +203,6 @@ int sqlite_job_dead(struct store *s, const char *topic, int64_t limit, store_job
                     struct err *err);
 int sqlite_job_requeue(struct store *s, const char *topic, const char *key, int64_t now_ms,
                        struct err *err);
+int64_t sqlite_job_forget(struct store *s, int64_t dead_before_ms, struct err *err);
 
 #endif

@@ -96,6 +96,7 @@ struct store_ops {
                     struct err *err);
     int (*job_requeue)(struct store *s, const char *topic, const char *key, int64_t now_ms,
                        struct err *err);
+    int64_t (*job_forget)(struct store *s, int64_t dead_before_ms, struct err *err);
 
     /* A copy of everything as of one moment, while the store goes on working. path must not exist;
      * it is whole or absent. */

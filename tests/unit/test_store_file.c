@@ -239,9 +239,12 @@ static void refused_untouched(const char *path, enum err_code code, const char *
 TEST(a_newer_file_is_refused_with_both_versions)
 {
     const char *path = filled(1);
+    char said[80];
 
+    snprintf(said, sizeof(said), "is of version 99, this program knows up to %d",
+             sqlite_newest(sqlite_migrations));
     sql(path, "PRAGMA user_version=99");
-    refused_untouched(path, ERR_PRECONDITION, "is of version 99, this program knows up to 1");
+    refused_untouched(path, ERR_PRECONDITION, said);
     sql(path, "PRAGMA user_version=-1");
     refused_untouched(path, ERR_PRECONDITION, "is of version -1");
 }
