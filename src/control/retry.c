@@ -119,6 +119,7 @@ static void settle(struct trying *t, struct asking *w)
     /* A conflict: somebody has it now who knows better. Else it comes again when its lease ends. */
     if (asked(w, &err) < 0 && err.code != ERR_CONFLICT)
         log_warn("a retry is not written down", KV("sandbox", t->key), KV("error", err.msg));
+    co_cond_wake(&t->c->retry_added); /* it is due before its lease would have ended */
 }
 
 static void try_sandbox(struct trying *t, struct live *l)
