@@ -59,7 +59,8 @@ struct serve {
 
 /* serve_setup.c: directories, listeners, keys, before anything is given up */
 int serve_setup(struct serve *s, struct err *err);
-void serve_announce(const struct serve *s); /* <data>/server.json, for the command line */
+int serve_lock(struct serve *s, struct err *err); /* of the data directory: ERR_CONFLICT */
+void serve_announce(const struct serve *s);       /* <data>/server.json, for the command line */
 void serve_withdraw(const struct serve *s);
 
 /* serve_tls.c: the server's user cannot read root's key; 1: there are new copies, 0: none needed */

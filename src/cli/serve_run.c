@@ -167,6 +167,17 @@ static void reload(struct server *v)
         log_info("reloaded", KVI("certificates", r));
 }
 
+/* The monitor was killed, and perhaps the keeper with it: nobody is left who could end what waits
+ * in the pool, and the next monitor waits for our place. What is written is written; it adopts the
+ * rest. With --ephemeral sandboxes have to end before we do. */
+static void leave_if_alone(const struct server *v)
+{
+    if (v->s->o->ephemeral || getppid() == v->s->monitor)
+        return;
+    log_warn("the monitor has died: the server ends, sandboxes go on");
+    _exit(1);
+}
+
 /* From the first moment on: a start may wait for the keeper, and that one for a slow disk. */
 static void hear_signals(void *arg)
 {
@@ -179,6 +190,7 @@ static void hear_signals(void *arg)
         if (v->serving)
             reload(v);
     }
+    leave_if_alone(v);
     v->ending = true;
     co_cond_wake(&v->told);
 }

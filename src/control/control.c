@@ -17,6 +17,7 @@ struct control_limits control_limits = {
     .user_sandboxes = 1000,
     .map_bytes = 16 << 10,
     .init_ms = 10000,
+    .hung_ms = 60000,
     .sample_s = 10,
     .ended_days = 7,
     .forward_conns = 256,
@@ -37,6 +38,9 @@ const struct setting control_settings[] = {
       "bytes of a sandbox's metadata, and of its environment" },
     { "control.init-ms", &control_limits.init_ms, 100, 600000,
       "time a new sandbox's guest may take to answer" },
+    { "control.hung-ms", &control_limits.hung_ms, 0, 86400000,
+      "silence of a guest that is asked for a sign of life, after which its sandbox has failed "
+      "(0: never)" },
     { "control.sample-s", &control_limits.sample_s, 1, 3600, "seconds between two measurements" },
     { "control.ended-days", &control_limits.ended_days, 0, 36500,
       "days until an ended sandbox and its events are forgotten" },

@@ -116,7 +116,8 @@ static int try_pause(struct live *l, const char *why, int64_t failed_ms, struct 
 {
     char text[WHY];
 
-    if (!life_pause(l, "system", why, err) || l->s.state != SANDBOX_RUNNING)
+    if (!life_pause(l, "system", why, l->s.life.expiry == EXPIRY_PAUSE_FILES, err) ||
+        l->s.state != SANDBOX_RUNNING)
         return 0;
     if (failed_ms < control_limits.pause_give_up_s * 1000) {
         log_warn("an expired sandbox cannot be paused", KV("sandbox", l->s.id),
@@ -151,7 +152,7 @@ static void pause_expired(struct live *l, const char *why)
 
 static void say_why(const struct live *l, char out[static WHY])
 {
-    if (l->deadline > co_now())
+    if (l->s.life.idle_ms && l->deadline > co_now())
         snprintf(out, WHY, "lifetime: nobody used it for %lld s",
                  (long long)(l->s.life.idle_ms / 1000));
     else
@@ -164,17 +165,26 @@ static void expire_running(struct live *l)
     char why[WHY];
 
     say_why(l, why);
-    (l->s.life.expiry == EXPIRY_PAUSE ? pause_expired : end_expired)(l, why);
+    (l->s.life.expiry == EXPIRY_KILL ? end_expired : pause_expired)(l, why);
 }
 
-int life_retry(struct live *l, int64_t failed_ms, struct err *err)
+/* A restart may have given it time anew; its record still has the end that came then. */
+int life_retry(struct live *l, int64_t end_ms, int64_t failed_ms, struct err *err)
 {
+    bool same = end_ms && end_ms == l->s.end_ms;
     char why[WHY];
+    int r;
 
-    if (l->s.state != SANDBOX_RUNNING || l->s.life.expiry != EXPIRY_PAUSE || end_of(l) > co_now())
+    if (l->s.state != SANDBOX_RUNNING || l->s.life.expiry == EXPIRY_KILL ||
+        (!same && end_of(l) > co_now()))
         return 0;
     say_why(l, why);
-    return try_pause(l, why, failed_ms, err);
+    r = try_pause(l, why, failed_ms, err);
+    if (r < 0) {
+        l->again = co_in(PAUSE_WATCH_MS);
+        life_arm(l);
+    }
+    return r;
 }
 
 static void expire_paused(struct live *l)
@@ -420,6 +430,8 @@ int control_stat(struct control *c, struct sandbox *s, struct machine_state *out
     r = c->provider->ops->stat(c->provider, l->s.id, out, err);
     if (r && err->code == ERR_NOT_FOUND) /* it ended just now */
         table_not_found(str_of(l->s.id), err);
+    if (!r && out->stopped)
+        health_doubt(l);
     live_release(l);
     return r;
 }

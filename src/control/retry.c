@@ -108,6 +108,7 @@ struct trying {
     struct control *c;
     char key[JOB_KEY + 1], topic[JOB_TOPIC + 1];
     struct job job;
+    int64_t end_ms; /* of the record when it failed first */
 };
 
 static void settle(struct trying *t, struct asking *w)
@@ -127,7 +128,7 @@ static void try_sandbox(struct trying *t, struct live *l)
     struct queue *q = t->c->queue;
     struct err err = { 0 };
     struct asking w = { .fn = do_done };
-    int r = life_retry(l, queue_now(q) - t->job.first_ms, &err);
+    int r = life_retry(l, t->end_ms, queue_now(q) - t->job.first_ms, &err);
 
     if (r > 0) {
         w.fn = do_bury;
@@ -167,6 +168,8 @@ static void start(struct control *c, const struct job *j)
     snprintf(t->topic, sizeof(t->topic), "%s", j->topic);
     t->job.key = t->key;
     t->job.topic = t->topic;
+    if (str_i64(j->payload, &t->end_ms))
+        t->end_ms = 0;
     t->job.payload = (struct str){ 0 };
     t->job.error = "";
     if (control_go(c, try_job, t)) /* no memory for it: it comes again when its lease ends */
@@ -178,11 +181,14 @@ static void start(struct control *c, const struct job *j)
 int retry_later(struct live *l, struct err *err)
 {
     struct control *c = l->control;
+    char end_ms[24];
     struct job j = { .topic = c->retries,
                      .key = l->s.id,
                      .due_ms = queue_now(c->queue) + RETRY_MS };
     struct asking w = { .c = c, .fn = do_push, .job = &j };
 
+    snprintf(end_ms, sizeof(end_ms), "%lld", (long long)l->s.end_ms);
+    j.payload = str_of(end_ms);
     if (asked(&w, err) < 0)
         return -1;
     co_cond_wake(&c->retry_added);

@@ -146,6 +146,8 @@ int sqlite_newest(const struct migration *m);
 /* ---- sqlite_checkpoint.c ---- */
 void sqlite_checkpoint_watch(struct sqlite *q);
 void sqlite_checkpoint_finish(struct sqlite *q);
+
+/* ---- sqlite_backup.c ---- */
 int sqlite_backup(struct store *s, const char *path, struct err *err);
 
 /* ---- the ops, by file ---- */

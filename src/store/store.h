@@ -113,6 +113,12 @@ int store_open_sqlite(const char *path, struct store **out, struct err *err);
 int store_backup(struct store *s, const char *path, struct err *err); /* of any kind of store */
 void store_closep(struct store **s);
 
+/* Without a store: copies a database that a server may be using, if it is whole; and puts a backup
+ * in a database's place, which nobody may have open. What was there is beside it then, by the name
+ * that aside gets. */
+int store_sqlite_backup(const char *path, const char *to, struct err *err);
+int store_sqlite_restore(const char *from, const char *path, struct buf *aside, struct err *err);
+
 /* For the stores themselves: ERR_CONFLICT where the table of moves does not lead from expect to
  * b's state; staying is a save like any other. */
 int store_move(const struct sandbox *b, enum sandbox_state expect, struct err *err);

@@ -266,3 +266,87 @@ TEST(a_backup_that_cannot_be_written_leaves_nothing)
     CHECK(strstr(err.msg, copy));
     store_closep(&s);
 }
+
+/* ---- putting one back ---- */
+
+TEST(a_backup_is_put_back_and_what_was_there_stays_beside_it)
+{
+    const char *path = scratch_path("store.db"), *copy = scratch_path("copy.db");
+    AUTO(buf_free) struct buf aside = { 0 };
+    struct store *s = open_at(path);
+    struct user u;
+
+    sample_user(s, "ann");
+    OK(store_sqlite_backup(path, copy, &err)); /* beside a server that uses it */
+    sample_user(s, "bob");
+    store_closep(&s);
+    OK(store_sqlite_restore(copy, path, &aside, &err));
+    s = open_at(path);
+    OK(s->ops->user_get(s, "ann", &u, &err));
+    FAILS(s->ops->user_get(s, "bob", &u, &err), ERR_NOT_FOUND);
+    store_closep(&s);
+    s = open_at(aside.data);
+    OK(s->ops->user_get(s, "bob", &u, &err));
+    store_closep(&s);
+}
+
+TEST(a_damaged_database_is_replaced_and_kept)
+{
+    const char *path = scratch_path("store.db"), *copy = scratch_path("copy.db");
+    AUTO(buf_free) struct buf aside = { 0 };
+    struct store *s = open_at(path);
+    struct user u;
+
+    sample_user(s, "ann");
+    store_closep(&s);
+    OK(store_sqlite_backup(path, copy, &err));
+    CHECK_INT(truncate(path, 3000), 0);
+    FAILS(store_open_sqlite(path, &s, &err), ERR_INTERNAL);
+    CHECK(strstr(err.msg, "cove restore"));
+    FAILS(store_sqlite_backup(path, scratch_path("none.db"), &err), ERR_INTERNAL);
+    OK(store_sqlite_restore(copy, path, &aside, &err));
+    s = open_at(path);
+    OK(s->ops->user_get(s, "ann", &u, &err));
+    store_closep(&s);
+    CHECK_INT(access(aside.data, F_OK), 0);
+}
+
+static void not_restored(const char *from, enum err_code code, const char *says)
+{
+    const char *path = scratch_path("store.db");
+    AUTO(buf_free) struct buf aside = { 0 }, part = { 0 };
+    struct store *s = open_at(path);
+    struct user u;
+
+    sample_user(s, "ann");
+    store_closep(&s);
+    FAILS(store_sqlite_restore(from, path, &aside, &err), code);
+    CHECK(strstr(err.msg, says));
+    buf_printf(&part, "%s.part", path);
+    CHECK_INT(access(part.data, F_OK), -1);
+    s = open_at(path);
+    OK(s->ops->user_get(s, "ann", &u, &err));
+    store_closep(&s);
+}
+
+TEST(what_is_no_whole_backup_is_refused_and_changes_nothing)
+{
+    const char *text = scratch_path("text"), *used = scratch_path("used.db");
+    int fd = open(text, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    struct store *s = open_at(used);
+
+    not_restored(text, ERR_PRECONDITION, "empty");
+    CHECK_INT(write(fd, "words, words", 12), 12);
+    not_restored(text, ERR_INTERNAL, "no database");
+    not_restored(scratch_path("none"), ERR_NOT_FOUND, "open the backup");
+    sample_user(s, "ann");
+    not_restored(used, ERR_PRECONDITION, "in use");
+    store_closep(&s);
+    close(fd);
+}
+
+TEST(a_database_that_is_not_there_has_no_backup)
+{
+    FAILS(store_sqlite_backup(scratch_path("none.db"), scratch_path("copy.db"), &err),
+          ERR_NOT_FOUND);
+}
