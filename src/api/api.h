@@ -9,12 +9,14 @@
 #include "control/control.h"
 #include "io/httpd.h"
 
+struct fetch;
 struct router;
 
 enum { API_BODY_MAX = 1 << 20 }; /* what is larger is data, and data goes to the guest */
 
 struct api { /* httpd.ctx; all borrowed */
     struct control *control;
+    struct fetch *fetch;         /* files from and to URLs; may be NULL */
     struct router *router;       /* the router's own; may be NULL */
     const struct httpd *preview; /* the other listener, for its counters; may be NULL */
     void (*metrics)(struct api *a, struct buf *out); /* more of them for /metrics; may be NULL */

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/serve.h"
+#include "io/fetch.h"
 #include "io/tls.h"
 #include "router/router.h"
 
@@ -73,6 +74,7 @@ static int begin(struct server *v, struct err *err)
     struct opening o = { v, err, 0 };
     struct provider *p = NULL;
     struct control_options c = { .run_dir = v->s->run_dir,
+                                 .boot = v->s->boot,
                                  .domain = v->s->domain,
                                  .allow_mounts = v->s->o->allow_mounts.items,
                                  .ephemeral = v->s->o->ephemeral,
@@ -139,6 +141,8 @@ static void open_doors(struct server *v)
                            .version = COVE_VERSION,
                            .metrics = router_figures,
                            .tls = v->tls != NULL };
+    v->api.fetch = fetch_new(
+        &(struct fetch_options){ .ca_file = v->s->fetch_ca, .allow = &v->s->fetch_allow });
     v->api.router = router_open(v->control, v->tls != NULL);
     v->http = (struct httpd){ .tables = api_tables,
                               .ctx = &v->api,
@@ -257,6 +261,7 @@ int serve_run(struct serve *s)
         log_error("no event loop", KV("error", strerrordesc_np(errno)));
         return 1;
     }
+    fetch_closep(&v.api.fetch);
     router_close(v.api.router);
     store_closep(&v.store);
     tls_closep(&v.tls);

@@ -3,6 +3,7 @@
 #include "cli/settings.h"
 
 #include "control/control.h"
+#include "io/fetch.h"
 #include "io/http.h"
 #include "io/proxy.h"
 #include "jail/dns_relay.h"
@@ -12,6 +13,7 @@
 #include "router/router.h"
 
 const struct setting *const settings_of_serve[] = {
-    http_settings, client_settings, proxy_settings,    control_settings, keep_settings,
-    dns_settings,  volume_settings, provider_settings, router_settings,  NULL
+    http_settings, client_settings, fetch_settings,  proxy_settings,    control_settings,
+    keep_settings, dns_settings,    volume_settings, provider_settings, router_settings,
+    NULL
 };

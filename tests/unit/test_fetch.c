@@ -61,8 +61,7 @@ static void frame(void *arg)
     lookups = delay_ms = 0;
     answers = NULL;
     heard.len = 0;
-    if (fetch_open(&o, &fetch, &err))
-        test_fail(__FILE__, __LINE__, "%s", err.msg);
+    fetch = fetch_new(&o);
     rig = (struct rig){ .script = f->script, .d = f->d };
     rig_start(&rig);
     f->fn();
