@@ -11,7 +11,7 @@
 const struct route *const api_tables[] = {
     e2b_create_routes,  e2b_watch_routes,    e2b_sandbox_routes, e2b_pause_routes,
     native_box_routes,  e2b_template_routes, e2b_later_routes,   native_watch_routes,
-    native_user_routes, api_tunnel_routes,   system_routes,      NULL,
+    native_user_routes, api_tunnel_routes,   api_system_routes,  NULL,
 };
 
 struct api *api_of(struct call *c) { return c->server->ctx; }

@@ -8,6 +8,6 @@ extern const struct route e2b_create_routes[], e2b_sandbox_routes[], e2b_pause_r
     e2b_watch_routes[], e2b_template_routes[], e2b_later_routes[];
 extern const struct route native_box_routes[], native_watch_routes[], native_user_routes[];
 extern const struct route api_tunnel_routes[]; /* tunnel.c */
-extern const struct route system_routes[];
+extern const struct route api_system_routes[];
 
 #endif
