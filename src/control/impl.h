@@ -114,6 +114,7 @@ struct control {
     struct queue *queue; /* what failed and is tried again */
     char *retries;       /* our topic in it */
     struct co_cond retry_added;
+    uint64_t retry_news; /* counts them, so that one that comes while we look is not missed */
 
     struct list pools;
     struct pool *pool_default;

@@ -102,6 +102,13 @@ void retry_close(struct control *c)
     free(TAKE(c->retries, NULL));
 }
 
+/* What is in the queue has changed. */
+static void tell(struct control *c)
+{
+    c->retry_news++;
+    co_cond_wake(&c->retry_added);
+}
+
 /* ---- one job ---- */
 
 struct trying {
@@ -120,7 +127,7 @@ static void settle(struct trying *t, struct asking *w)
     /* A conflict: somebody has it now who knows better. Else it comes again when its lease ends. */
     if (asked(w, &err) < 0 && err.code != ERR_CONFLICT)
         log_warn("a retry is not written down", KV("sandbox", t->key), KV("error", err.msg));
-    co_cond_wake(&t->c->retry_added); /* it is due before its lease would have ended */
+    tell(t->c); /* it is due before its lease would have ended */
 }
 
 static void try_sandbox(struct trying *t, struct live *l)
@@ -191,7 +198,7 @@ int retry_later(struct live *l, struct err *err)
     j.payload = str_of(end_ms);
     if (asked(&w, err) < 0)
         return -1;
-    co_cond_wake(&c->retry_added);
+    tell(c);
     return 0;
 }
 
@@ -227,9 +234,12 @@ void retry_serve(void *control)
     struct control *c = control;
 
     while (!c->closing && !co_cancelled()) {
+        uint64_t seen = c->retry_news;
         int64_t at = next_look(c);
         struct err err = { 0 };
 
+        if (seen != c->retry_news)
+            continue;
         if (at > co_now())
             co_cond_wait(&c->retry_added, at);
         else if (serve_due(c, &err) < 0) {
