@@ -143,6 +143,18 @@ static void forget(struct serve *s)
     explicit_bzero(s->password, sizeof(s->password));
 }
 
+static int read_fetch(struct serve *s, struct err *err)
+{
+    const struct args_list *allow = &s->o->fetch_allow;
+
+    for (size_t i = 0; i < allow->n; i++)
+        if (netrange_list_add(&s->fetch_allow, str_of(allow->items[i]), err))
+            return err_in(err, "--fetch-allow");
+    if (s->fetch_ca && access(s->fetch_ca, R_OK))
+        return err_sys(err, "--fetch-ca %.150s", s->fetch_ca);
+    return 0;
+}
+
 static int run_serve(struct args *a)
 {
     struct serve s = { .o = a->values,
@@ -165,13 +177,9 @@ static int run_serve(struct args *a)
     s.tls_key = absolute(s.o->tls_key, NULL);
     s.fetch_ca = absolute(s.o->fetch_ca, NULL);
     adopt_boot(s.boot);
-    for (size_t i = 0; i < s.o->fetch_allow.n; i++)
-        if (netrange_list_add(&s.fetch_allow, str_of(s.o->fetch_allow.items[i]), &err)) {
-            err_in(&err, "--fetch-allow");
-            forget(&s);
-            return args_fail(a, 2, &err);
-        }
-    status = serve_setup(&s, &err) ? args_fail(a, 1, &err) : serve_monitor(&s);
+    status = read_fetch(&s, &err) ? args_fail(a, 2, &err) : 0;
+    if (!status)
+        status = serve_setup(&s, &err) ? args_fail(a, 1, &err) : serve_monitor(&s);
     forget(&s);
     return status;
 }

@@ -213,3 +213,16 @@ def test_confined_it_sees_nothing_but_what_it_needs(lab):
     done = lab.probe("-c", str(hidden), "get", "https://x.box.test/hello")
     assert done.returncode == 2
     assert "--fetch-ca" in done.stderr
+
+
+@pytest.mark.parametrize("words, said", [
+    (["--fetch-allow", "10.0.0.1/8"], "--fetch-allow: '10.0.0.1/8' has bits behind its prefix of 8"),
+    (["--fetch-allow", "10.0.0.0/8,example.org"], "--fetch-allow: 'example.org' is no address prefix"),
+    (["--fetch-ca", "/nowhere/ca.pem"], "--fetch-ca /nowhere/ca.pem: No such file or directory"),
+])
+def test_a_slip_in_an_option_is_told_before_anything_starts(words, said, tmp_path):
+    done = subprocess.run([BUILD / "cove", "serve", "--data", tmp_path / "data", "--run-dir", tmp_path / "run", *words],
+                          capture_output=True, text=True, timeout=60 * SLOWER)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "data").exists()
