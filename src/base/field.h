@@ -55,6 +55,7 @@ enum {
     F_REQUIRED = 1, /* absent is an error */
     F_OMIT = 2,     /* writing: leave out zero, NULL, and lists without items */
     F_INT64 = 4,    /* writing: as a string, as protobuf does */
+    F_NULL = 8,     /* writing: NULL text is null, else it is ""; and null may be read */
 };
 
 enum { FIELD_STR_MAX = 64 << 10, FIELD_ITEMS_MAX = 4096 };

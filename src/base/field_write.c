@@ -56,7 +56,12 @@ static void put_enum(const struct field *f, struct buf *b, int64_t v)
 static void put_value(const struct field *f, struct buf *b, const void *at)
 {
     switch (f->type) {
-    case F_STR: json_put_str(b, str_of(*(char *const *)at)); break;
+    case F_STR:
+        if (f->flags & F_NULL && !*(char *const *)at)
+            json_put_null(b);
+        else
+            json_put_str(b, str_of(*(char *const *)at));
+        break;
     case F_INT: json_put_int(b, *(const int64_t *)at); break;
     case F_BOOL: json_put_bool(b, *(const bool *)at); break;
     case F_NUM: json_put_num(b, *(const double *)at); break;
@@ -133,7 +138,8 @@ static void schema_value(const struct field *f, struct buf *b)
 {
     switch (f->type) {
     case F_STR:
-        json_kv_str(b, "type", "string");
+        json_key(b, "type");
+        json_put_raw(b, f->flags & F_NULL ? STR("[\"string\",\"null\"]") : STR("\"string\""));
         schema_bounds(f, b, "minLength", "maxLength");
         break;
     case F_INT:

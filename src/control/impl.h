@@ -32,6 +32,7 @@ struct pool;     /* pool.c */
 struct tally;    /* table.c */
 struct leftover; /* end.c */
 struct key_cache;
+struct sessions; /* session.c */
 
 struct way { /* to one port of one sandbox: what a struct client_to points to */
     struct way *next;
@@ -119,6 +120,7 @@ struct control {
     struct leftover *leftovers; /* what could not be ended or written yet */
     struct co_cond leftover_added;
     struct key_cache *keys;
+    struct sessions *sessions;
     struct counts counts;
 };
 
@@ -252,5 +254,11 @@ void samples_free(struct live *l);
 void samples_serve(void *control);
 void reach_free(struct live *l);
 void keys_finish(struct control *c);
+void users_changed(struct control *c); /* what keys and tokens stand for is forgotten */
+int sessions_init(struct control *c, const char *secret, struct err *err);
+void sessions_finish(struct control *c);
+/* Whose token it is, and how long it is good for. */
+int session_user(struct control *c, struct str token, struct user *out, int64_t *left_ms,
+                 struct err *err);
 
 #endif

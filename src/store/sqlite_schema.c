@@ -66,6 +66,14 @@ const struct migration sqlite_migrations[] = {
        * page in every commit, a quarter of what a save writes. */
       "CREATE TABLE event_floor (seq INTEGER NOT NULL) STRICT;"
       "INSERT INTO event_floor VALUES (0);" },
+
+    { "ALTER TABLE users ADD COLUMN multi_login INTEGER NOT NULL DEFAULT 0;"
+      "CREATE TABLE sessions ("
+      " id TEXT PRIMARY KEY,"
+      " user INTEGER NOT NULL REFERENCES users (id),"
+      " created_ms INTEGER NOT NULL,"
+      " expires_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+      "CREATE INDEX sessions_user ON sessions (user);" },
     {},
 };
 
