@@ -33,9 +33,9 @@ static void put_slug(struct buf *b, const char *tag)
 /* ---- fields ---- */
 
 static const char *const type_names[] = {
-    [F_STR] = "string", [F_INT] = "integer", [F_BOOL] = "boolean",   [F_NUM] = "number",
-    [F_MAP] = "object", [F_STRS] = "array",  [F_BYTES] = "base64",   [F_ENUM] = "string",
-    [F_OBJ] = "object", [F_OBJS] = "array",  [F_JSON] = "any value",
+    [F_STR] = "string", [F_INT] = "integer", [F_BOOL] = "boolean", [F_NUM] = "number",
+    [F_MAP] = "object", [F_STRS] = "array",  [F_BYTES] = "base64", [F_ENUM] = "string",
+    [F_OBJ] = "object", [F_OBJS] = "array",  [F_TEXT] = "string",  [F_JSON] = "any value",
 };
 
 static void put_notes(struct buf *b, const struct field *f)

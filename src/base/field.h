@@ -48,6 +48,7 @@ enum field_type {
     F_ENUM,  /* int64_t, one of .names */
     F_OBJ,   /* pointer to a struct described by .sub, NULL when absent */
     F_OBJS,  /* struct objs described by .sub; max: number of items */
+    F_TEXT,  /* struct bytes, a JSON string that may hold NULs; max: bytes */
     F_JSON,  /* char *, any value as compact JSON text, NULL when absent; max: bytes */
 };
 

@@ -73,6 +73,7 @@ static int begin(struct server *v, struct err *err)
     struct opening o = { v, err, 0 };
     struct provider *p = NULL;
     struct control_options c = { .run_dir = v->s->run_dir,
+                                 .token_secret = v->s->token_secret,
                                  .domain = v->s->domain,
                                  .allow_mounts = v->s->o->allow_mounts.items,
                                  .ephemeral = v->s->o->ephemeral,
@@ -139,12 +140,14 @@ static void open_doors(struct server *v)
                            .version = COVE_VERSION,
                            .metrics = router_figures,
                            .tls = v->tls != NULL };
+    serve_contract_api(v->s, &v->api);
     v->api.router = router_open(v->control, v->tls != NULL);
     v->http = (struct httpd){ .tables = api_tables,
                               .ctx = &v->api,
                               .first = router_first,
                               .before = api_before,
                               .failing = api_failing,
+                              .refuse = api_refuse,
                               .tell_id = true,
                               .tls = guard };
     v->preview = (struct httpd){

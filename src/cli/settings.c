@@ -2,6 +2,7 @@
  * serves both. */
 #include "cli/settings.h"
 
+#include "api/contract.h"
 #include "control/control.h"
 #include "io/http.h"
 #include "io/proxy.h"
@@ -12,7 +13,7 @@
 #include "router/router.h"
 
 const struct setting *const settings_of_serve[] = {
-    http_settings, client_settings, proxy_settings,  control_settings,  control_auth_settings,
-    keep_settings, dns_settings,    volume_settings, provider_settings, router_settings,
-    NULL
+    http_settings,         client_settings,   proxy_settings,  control_settings,
+    control_auth_settings, contract_settings, keep_settings,   dns_settings,
+    volume_settings,       provider_settings, router_settings, NULL
 };

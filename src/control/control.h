@@ -147,6 +147,19 @@ int control_connect(struct control *c, const struct actor *who, struct sandbox *
 /* A request for it has come: a paused one with auto_resume goes on. ERR_CONFLICT: it stays paused.
  */
 int control_wake(struct control *c, struct sandbox *s, struct err *err);
+/* An operation on it begins: one that is paused goes on, whatever its maker said of requests. While
+ * one is under way it is not idle. ERR_CONFLICT: it neither runs nor is paused. Each that succeeded
+ * is followed by control_work_end(); hold s meanwhile. */
+int control_work_begin(struct control *c, const struct actor *who, struct sandbox *s,
+                       struct err *err);
+void control_work_end(struct sandbox *s);
+/* It may be idle for so long, from now on. */
+int control_set_idle(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
+                     struct err *err);
+struct sandbox_times {                /* unix ms; 0: never */
+    int64_t started, stopped, active; /* last: it began to run; it was paused; it was used */
+};
+int control_times(struct control *c, struct sandbox *s, struct sandbox_times *out, struct err *err);
 int control_set_limits(struct control *c, const struct actor *who, struct sandbox *s,
                        const struct limits *l, struct err *err);
 void control_touch(struct sandbox *s);            /* activity, for those with an idle rule */

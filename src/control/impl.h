@@ -50,6 +50,7 @@ struct live {
     struct list all; /* in control.all, in order of creation; a removed one is out of all lists */
     struct list by_id, by_uuid, by_key;
 
+    int64_t working;           /* operations under way: while there are any it is not idle */
     int64_t deadline, touched; /* monotonic ms; NEVER: no deadline */
     int64_t due;               /* when to look at it: the heap's key */
     size_t slot;               /* in the heap */
