@@ -21,6 +21,10 @@ struct e2b_sandbox { /* what create and connect answer */
 extern const struct field e2b_sandbox[];
 int e2b_reply_sandbox(struct call *c, int status, const struct sandbox *s);
 
+/* What api_sandbox() gives, unless it is about to end: E2B has no state for that, the list and the
+ * router do not show it any more, and neither may what is asked about it. */
+struct sandbox *e2b_live_sandbox(struct call *c, struct err *err);
+
 /* ---- network options (e2b_network.c) ---- */
 
 struct e2b_network { /* of create; update has no allowPublicTraffic */

@@ -110,10 +110,21 @@ static int refuse_unkept(const struct create *b, struct err *err)
     return 0;
 }
 
+/* name:tag. Templates have one version here, which is E2B's default tag. */
+static char *template_of(struct call *c, const struct create *b, struct err *err)
+{
+    struct str name, tag;
+
+    if (!str_cut(str_of(b->templateID), ':', &name, &tag) || str_is(tag, "default"))
+        return arena_strdup(&c->arena, name);
+    err_set(err, ERR_NOT_FOUND, "template '%.64s': there is no tag but 'default'", b->templateID);
+    return NULL;
+}
+
 static int create(struct call *c, const struct create *b, bool secure, struct err *err)
 {
     struct create_spec spec = {
-        .template = b->templateID,
+        .template = template_of(c, b, err),
         .facade = "e2b",
         .life = { .timeout_ms = b->timeout * 1000,
                   .expiry = b->autoPause ? EXPIRY_PAUSE : EXPIRY_KILL,
@@ -126,7 +137,8 @@ static int create(struct call *c, const struct create *b, bool secure, struct er
     struct sandbox *s;
     bool existed;
 
-    if (refuse_unkept(b, err) || e2b_network_of(b->network, b->allow_internet, &spec.network, err))
+    if (!spec.template || refuse_unkept(b, err) ||
+        e2b_network_of(b->network, b->allow_internet, &spec.network, err))
         return -1;
     /* the SDKs say true where their user said nothing: only a list of addresses asks for it */
     if (spec.network == NETWORK_OPEN && !(b->network && b->network->allowOut.n))

@@ -70,6 +70,17 @@ static const char *const states[SANDBOX_STATES] = {
     [SANDBOX_ENDED] = "paused",
 };
 
+struct sandbox *e2b_live_sandbox(struct call *c, struct err *err)
+{
+    struct sandbox *s = api_sandbox(c, err);
+
+    if (!s || s->state != SANDBOX_ENDING)
+        return s;
+    err_set(err, ERR_NOT_FOUND, "Sandbox \"%s\" doesn't exist or you don't have access to it",
+            s->id);
+    return NULL;
+}
+
 static void show(struct call *c, const struct sandbox *s, struct detail *out)
 {
     *out = (struct detail){
@@ -95,7 +106,7 @@ static void show(struct call *c, const struct sandbox *s, struct detail *out)
 static int get_sandbox(struct call *c, void *body, struct err *err)
 {
     static char everything[] = "0.0.0.0/0", *all[] = { everything };
-    const struct sandbox *s = api_sandbox(c, err);
+    const struct sandbox *s = e2b_live_sandbox(c, err);
     struct detail view;
 
     (void)body;

@@ -16,7 +16,7 @@ static const struct field metric[] = {
     FIELD(struct metric, timestamp, F_STR, .flags = F_REQUIRED),
     FIELD(struct metric, timestampUnix, F_INT, .flags = F_REQUIRED),
     FIELD(struct metric, cpuCount, F_INT, .flags = F_REQUIRED),
-    FIELD(struct metric, cpuUsedPct, F_NUM, .flags = F_REQUIRED, .help = "100 is one core"),
+    FIELD(struct metric, cpuUsedPct, F_NUM, .flags = F_REQUIRED, .help = "100 is all of cpuCount"),
     FIELD(struct metric, memUsed, F_INT, .flags = F_REQUIRED),
     FIELD(struct metric, memTotal, F_INT, .flags = F_REQUIRED),
     FIELD(struct metric, memCache, F_INT, .flags = F_REQUIRED),
@@ -27,11 +27,14 @@ static const struct field metric[] = {
 
 static struct metric show(struct call *c, const struct sample *m)
 {
+    /* as the guest's own /metrics has it, which E2B's servers pass on */
+    double cores = MAX((double)m->cpu_count_milli, 1.0) / 1000;
+
     return (struct metric){
         .timestamp = api_time(c, m->at_ms),
         .timestampUnix = m->at_ms / 1000,
         .cpuCount = (int64_t)(m->cpu_count_milli + 999) / 1000,
-        .cpuUsedPct = m->cpu_pct,
+        .cpuUsedPct = MIN(m->cpu_pct / cores, 100.0),
         .memUsed = (int64_t)m->memory,
         .memTotal = (int64_t)m->memory_max,
         .memCache = (int64_t)m->memory_cache,
@@ -62,7 +65,7 @@ static int get_metrics(struct call *c, void *body, struct err *err)
 {
     struct api_list all;
     struct metrics_query q = { 0 };
-    struct sandbox *s = api_sandbox(c, err);
+    struct sandbox *s = e2b_live_sandbox(c, err);
     int r;
 
     (void)body;
@@ -288,7 +291,7 @@ static int get_logs(struct call *c, void *body, struct err *err)
 {
     struct log_query q = { 0 };
     struct gather g = { &c->arena, &q };
-    struct logs view;
+    struct objs found;
     struct sandbox *s = api_sandbox(c, err);
 
     (void)body;
@@ -298,8 +301,8 @@ static int get_logs(struct call *c, void *body, struct err *err)
     if (control_events(api_of(c)->control, arena_strdup(&c->arena, str_of(s->id)), 0, EVENTS_READ,
                        gather_event, &g, err))
         return -1;
-    view.logs = view.logEntries = in_order(c, &g);
-    return api_reply(c, &view);
+    found = in_order(c, &g);
+    return api_reply(c, &(struct logs){ found, found });
 }
 
 #define TAG .body_max = API_BODY_MAX, .tag = "E2B sandboxes"

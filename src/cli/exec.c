@@ -113,6 +113,7 @@ static int session(struct remote *r, const struct session *how, char **const *ca
     }
     if (failed && (err->code == ERR_UPSTREAM || err->code == ERR_GONE))
         remote_guest_explain(r, &g, err);
+    session_leave(&s);
     status = report(r, &s, g.sandbox.id ? g.sandbox.id : r->args->words[0], failed, err);
     session_finish(&s);
     remote_guest_close(&g);

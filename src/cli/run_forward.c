@@ -13,7 +13,7 @@
 #include "cli/run.h"
 #include "io/sock.h"
 
-enum { CARRY_BYTES = 16 << 10, CONNECT_MS = 5000 };
+enum { CONNECT_MS = 5000 };
 
 struct listening {
     struct run *run;
@@ -64,18 +64,6 @@ static int connect_inside(struct run *r, uint16_t port)
     return -1;
 }
 
-static void carry(int from, int to)
-{
-    char *bytes = xmalloc(CARRY_BYTES);
-    ssize_t n;
-
-    while ((n = co_read(from, bytes, CARRY_BYTES, NEVER)) > 0)
-        if (co_write(to, bytes, (size_t)n, NEVER))
-            break;
-    shutdown(to, SHUT_WR);
-    free(bytes);
-}
-
 static void leave(struct carried *c)
 {
     if (--c->users)
@@ -89,7 +77,7 @@ static void carry_back(void *arg)
 {
     struct carried *c = arg;
 
-    carry(c->inner, c->outer);
+    co_carry(c->inner, c->outer);
     leave(c);
 }
 
@@ -103,7 +91,7 @@ static void carry_out(void *arg)
         if (co_go(carry_back, c, NULL))
             c->users--;
         else
-            carry(c->outer, c->inner);
+            co_carry(c->outer, c->inner);
     }
     leave(c);
 }

@@ -76,6 +76,7 @@ void run_session(void *session)
         s->err = err;
         s->failed = true;
     }
+    session_leave(&r->session);
     client_finish(&r->client);
     co_cancel_all();
 }

@@ -10,6 +10,19 @@
 #include "cli/args.h"
 #include "io/sock.h"
 
+/* The leak check at the end of a sanitizer's build traces its own process, reads /proc, and writes
+ * its report where only the caller may: such a build is not confined. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define SERVE_SANITIZED 1
+#elif defined __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SERVE_SANITIZED 1
+#endif
+#endif
+#ifndef SERVE_SANITIZED
+#define SERVE_SANITIZED 0
+#endif
+
 struct serve_options { /* of the command line */
     const char *data, *run_dir, *listen, *preview_listen, *domain, *user;
     const char *tls_cert, *tls_key, *config;

@@ -248,6 +248,7 @@ int serve_run(struct serve *s)
         log_error("no event loop", KV("error", strerrordesc_np(errno)));
         return 1;
     }
+    router_close(v.api.router);
     store_closep(&v.store);
     tls_closep(&v.tls);
     return v.failed ? 1 : 0;

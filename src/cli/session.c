@@ -35,6 +35,24 @@ int session_catch_signals(struct session *s, struct err *err)
 
 /* ---- input, signals ---- */
 
+/* Each says at its end that it has left. */
+static void help(struct session *s, co_fn *fn)
+{
+    if (s->nhelpers == SESSION_HELPERS || co_go(fn, s, &s->helpers[s->nhelpers]))
+        abort();
+    s->nhelpers++;
+    s->live++;
+}
+
+void session_leave(struct session *s)
+{
+    for (size_t i = 0; i < s->nhelpers; i++)
+        co_cancel(s->helpers[i]);
+    while (s->live)
+        co_pass();
+    s->nhelpers = 0;
+}
+
 static void pump_input(void *arg)
 {
     struct session *s = arg;
@@ -49,6 +67,7 @@ static void pump_input(void *arg)
         (void)!(s->terminal ? envd_input(s->envd, s->pid, true, "\4", 1, &err)
                             : envd_end_input(s->envd, s->pid, &err));
     free(bytes);
+    s->live--;
 }
 
 static void send_size(struct session *s)
@@ -88,6 +107,7 @@ static void watch_signals(void *arg)
 
     while (co_read(s->signals, &info, sizeof(info), NEVER) == sizeof(info))
         take_signal(s, (int)info.ssi_signo);
+    s->live--;
 }
 
 /* ---- output ---- */
@@ -116,8 +136,8 @@ static void on_start(struct session *s, int64_t pid)
     s->pid = pid;
     if (s->early)
         take_signal(s, s->early);
-    if (s->input && co_go(pump_input, s, NULL))
-        abort();
+    if (s->input)
+        help(s, pump_input);
 }
 
 /* /dev/null is the usual "no input": the command gets it from the start. */
@@ -194,8 +214,8 @@ int session_run(struct session *s, struct err *err)
 
     s->input = !s->detach && has_input();
     fill_command(s, &c, env);
-    if (!s->watched && co_go(watch_signals, s, NULL))
-        abort();
+    if (!s->watched)
+        help(s, watch_signals);
     s->watched = true; /* also by the next call, for another command */
     if (s->terminal)
         terminal_raw();

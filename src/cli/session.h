@@ -14,6 +14,8 @@ enum { /* exit statuses beside the command's own */
        SESSION_NOT_FOUND = 127,
 };
 
+enum { SESSION_HELPERS = 4 };
+
 struct session {
     struct envd *envd; /* this and the rest of the request: borrowed */
     char **argv;
@@ -34,13 +36,16 @@ struct session {
     bool closed;    /* our own output is: the command was ended for it */
     bool truncated; /* out or err does not hold all */
     struct buf out, err;
+    struct co_ref helpers[SESSION_HELPERS];
+    size_t nhelpers, live;
 };
 
 /* From here on the signals a user can send are the command's; before any coroutine runs. */
 int session_catch_signals(struct session *s, struct err *err);
-/* Runs it, in a coroutine, until it has ended or our output has; starts others, which the caller
- * ends by co_cancel_all(). 0: done, closed or detach tell how; -1 with err. */
+/* Runs it, in a coroutine, until it has ended or our output has; starts others, which
+ * session_leave() ends. 0: done, closed or detach tell how; -1 with err. */
 int session_run(struct session *s, struct err *err);
+void session_leave(struct session *s); /* waits for them: what is borrowed may go afterwards */
 void session_finish(struct session *s);
 
 /* The command's own exit status; 128 + n for a signal; what a shell says of a command that cannot

@@ -9,7 +9,7 @@
 #include "control/impl.h"
 #include "io/sock.h"
 
-enum { CARRY_BYTES = 16 << 10, CONNECT_MS = 5000, ACCEPT_PAUSE_MS = 100 };
+enum { CONNECT_MS = 5000, ACCEPT_PAUSE_MS = 100 };
 
 struct forward { /* one port; freed when its listener and all of its connections have ended */
     struct forward *next;
@@ -38,18 +38,6 @@ static void forward_leave(struct forward *f)
     free(f);
 }
 
-static void carry(int from, int to)
-{
-    char *bytes = xmalloc(CARRY_BYTES);
-    ssize_t n;
-
-    while ((n = co_read(from, bytes, CARRY_BYTES, NEVER)) > 0)
-        if (co_write(to, bytes, (size_t)n, NEVER))
-            break;
-    shutdown(to, SHUT_WR);
-    free(bytes);
-}
-
 static void leave(struct carried *k)
 {
     if (--k->users)
@@ -66,7 +54,7 @@ static void carry_back(void *arg)
 {
     struct carried *k = arg;
 
-    carry(k->inner, k->outer);
+    co_carry(k->inner, k->outer);
     leave(k);
 }
 
@@ -85,7 +73,7 @@ static void carry_out(void *arg)
         if (control_go(f->control, carry_back, k))
             k->users--;
         else
-            carry(k->outer, k->inner);
+            co_carry(k->outer, k->inner);
     }
     leave(k);
 }

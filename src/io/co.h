@@ -77,6 +77,8 @@ ssize_t co_read(int fd, void *buf, size_t n, int64_t until);
 ssize_t co_read_full(int fd, void *buf, size_t n, int64_t until); /* less than n only at the end */
 int co_write(int fd, const void *buf, size_t n, int64_t until);   /* all of it, or -1 */
 int co_writev(int fd, struct iovec *v, int count, int64_t until); /* all of it; changes v */
+/* All bytes of one connection into the other, whose reader then sees the end. */
+void co_carry(int from, int to);
 int co_accept(int listener);
 int co_connect(int fd, const void *addr, socklen_t len, int64_t until); /* fd stays the caller's */
 

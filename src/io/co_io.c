@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "io/co.h"
 
 void co_closep(const int *fd) { co_close(*fd); }
@@ -76,6 +77,19 @@ int co_write(int fd, const void *buf, size_t n, int64_t until)
     struct iovec v = { (void *)(uintptr_t)buf, n };
 
     return n ? co_writev(fd, &v, 1, until) : 0;
+}
+
+void co_carry(int from, int to)
+{
+    enum { CARRY_BYTES = 64 << 10 };
+    char *bytes = xmalloc(CARRY_BYTES); /* a stack has no room for it */
+    ssize_t n;
+
+    while ((n = co_read(from, bytes, CARRY_BYTES, NEVER)) > 0)
+        if (co_write(to, bytes, (size_t)n, NEVER))
+            break;
+    shutdown(to, SHUT_WR);
+    free(bytes);
 }
 
 int co_accept(int listener)

@@ -2,6 +2,7 @@
 #ifndef MODEL_ENVD_H
 #define MODEL_ENVD_H
 
-#define ENVD_VERSION "0.6.13" /* recursive watches, octet-stream uploads, file metadata and later */
+/* Recursive watches, octet-stream uploads, file metadata and later ones: clients look at it. */
+#define ENVD_VERSION "0.6.13"
 
 #endif

@@ -127,6 +127,16 @@ static const struct store_ops ops = {
     .value_get = sqlite_value_get,
     .value_set = sqlite_value_set,
     .value_once = sqlite_value_once,
+    .job_push = sqlite_job_push,
+    .job_claim = sqlite_job_claim,
+    .job_done = sqlite_job_done,
+    .job_extend = sqlite_job_extend,
+    .job_retry = sqlite_job_retry,
+    .job_bury = sqlite_job_bury,
+    .job_remove = sqlite_job_remove,
+    .job_next = sqlite_job_next,
+    .job_dead = sqlite_job_dead,
+    .job_requeue = sqlite_job_requeue,
     .backup = sqlite_backup,
 };
 

@@ -8,6 +8,8 @@ enum part { WHOLE, SELECT_SANDBOX, INSERT_SANDBOX, UPDATE_SANDBOX };
 #define USER_COLUMNS    "id, name, role, password, locked, multi_login, created_ms"
 #define SESSION_COLUMNS "id, user, created_ms, expires_ms"
 #define KEY_COLUMNS     "id, user, hash, shown, name, created_ms, used_ms"
+#define JOB_COLUMNS                                                                                \
+    "topic, key, payload, due_ms, first_ms, attempts, attempts_max, ticket, dead_ms, error"
 
 static const struct {
     enum part part;
@@ -72,6 +74,41 @@ static const struct {
                                " ON CONFLICT (name) DO UPDATE SET value = excluded.value" },
     [SQL_VALUE_ONCE] = { WHOLE, "INSERT INTO node_values (name, value) VALUES (?, ?)"
                                 " ON CONFLICT (name) DO NOTHING" },
+
+    [SQL_JOB_PUSH] = { WHOLE, "INSERT OR REPLACE INTO jobs (" JOB_COLUMNS ")"
+                              " VALUES (?, ?, ?, ?, ?, 0, ?, 0, 0, '')" },
+    [SQL_JOB_PUSH_STAY] = { WHOLE,
+                            "INSERT INTO jobs (" JOB_COLUMNS ")"
+                            " VALUES (?, ?, ?, ?, ?, 0, ?, 0, 0, '')"
+                            " ON CONFLICT (topic, key) DO UPDATE SET payload = excluded.payload,"
+                            " due_ms = excluded.due_ms, first_ms = excluded.first_ms, attempts = 0,"
+                            " attempts_max = excluded.attempts_max, ticket = 0, dead_ms = 0,"
+                            " error = '' WHERE dead_ms > 0" },
+    [SQL_JOB_EXHAUST] = { WHOLE, "UPDATE jobs SET dead_ms = ?2, ticket = 0,"
+                                 " error = 'it was begun ' || attempts || ' times and never done'"
+                                 " WHERE topic = ?1 AND dead_ms = 0 AND due_ms <= ?2"
+                                 " AND attempts_max > 0 AND attempts >= attempts_max" },
+    [SQL_JOB_DUE] = { WHOLE, "SELECT " JOB_COLUMNS " FROM jobs WHERE topic = ? AND dead_ms = 0"
+                             " AND due_ms <= ? ORDER BY due_ms, first_ms, key LIMIT ?" },
+    [SQL_JOB_TAKE] = { WHOLE, "UPDATE jobs SET due_ms = ?, ticket = ?, attempts = attempts + 1"
+                              " WHERE topic = ? AND key = ?" },
+    [SQL_JOB_DONE] = { WHOLE,
+                       "DELETE FROM jobs WHERE topic = ? AND key = ? AND ticket = ? AND ticket > 0" },
+    [SQL_JOB_EXTEND] = { WHOLE, "UPDATE jobs SET due_ms = ?"
+                                " WHERE topic = ? AND key = ? AND ticket = ? AND ticket > 0" },
+    [SQL_JOB_RETRY] = { WHOLE, "UPDATE jobs SET due_ms = ?, error = ?, ticket = 0"
+                               " WHERE topic = ? AND key = ? AND ticket = ? AND ticket > 0" },
+    [SQL_JOB_BURY] = { WHOLE, "UPDATE jobs SET dead_ms = ?, error = ?, ticket = 0"
+                              " WHERE topic = ? AND key = ? AND ticket = ? AND ticket > 0" },
+    [SQL_JOB_REMOVE] = { WHOLE, "DELETE FROM jobs WHERE topic = ? AND key = ?" },
+    [SQL_JOB_NEXT] = { WHOLE, "SELECT due_ms FROM jobs WHERE topic = ? AND dead_ms = 0"
+                              " ORDER BY due_ms LIMIT 1" },
+    [SQL_JOB_DEAD] = { WHOLE, "SELECT " JOB_COLUMNS " FROM jobs"
+                              " WHERE dead_ms > 0 AND (topic = ?1 OR ?1 IS NULL)"
+                              " ORDER BY dead_ms DESC, topic, key LIMIT ?2" },
+    [SQL_JOB_REQUEUE] = { WHOLE, "UPDATE jobs SET due_ms = ?1, first_ms = ?1, attempts = 0,"
+                                 " dead_ms = 0, error = ''"
+                                 " WHERE topic = ?2 AND key = ?3 AND dead_ms > 0" },
 };
 
 /* A parameter has its column's name, and so the number of the place where it first comes. */

@@ -22,10 +22,23 @@ from helpers.served import Served
 from helpers.there import SERVED
 
 GROWTH_KIB = 16 << 10                   # what the session may leave in the guest's memory
+KEEP_S = 30 if SERVED else 1            # how long the guest remembers processes that have ended
 SERVED_SUITES = ("commands", "files", "files_http", "javascript", "pty", "reconnect", "secure", "watch")
 BARE = {"start_guest", "global_env"}    # fixtures of guests that no server gives
 
 proc.become_subreaper()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pointed_at_nothing(request):
+    """Tests of a server say themselves where the SDKs find it: not at the guest of the session."""
+    if not request.module.__name__.rpartition(".")[2].startswith("test_serve"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("E2B_")]:
+            patch.delenv(name)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -104,7 +117,7 @@ def guest(request):
         idle = started.settle(wanted=0, timeout=3)
         running, memory = started.wire.running().keys(), started.rss_kib()
         yield started
-        now = started.settle(wanted=len(idle), timeout=10)
+        now = started.settle(wanted=len(idle), timeout=10 + KEEP_S)
         assert len(now) <= len(idle), f"descriptors: {set(idle.items()) ^ set(now.items())}"
         assert started.wire.running().keys() == running
         if not SANITIZED:               # their allocators keep what is freed
@@ -145,6 +158,12 @@ def global_env(guest, quiet_home):
 @pytest.fixture
 def wire(guest):
     return guest.wire
+
+
+@pytest.fixture
+def own_wire(request):
+    """That of a guest of the test's own, where one can be had."""
+    return request.getfixturevalue("wire") if SERVED else request.getfixturevalue("start_guest")().wire
 
 
 @pytest.fixture
@@ -190,7 +209,7 @@ def server(workspace):
     """`cove serve` for the tests that can share one; its sandboxes end with it."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to limit, map and mount")
-    started = Serve(os.path.join(workspace, "serve"), "--ephemeral")
+    started = Serve(os.path.join(workspace, "serve"), "--ephemeral", "--preview-listen", "127.0.0.1:0")
     yield started
     started.close()
 

@@ -29,18 +29,12 @@ NOBODY = 65534
 class Rootless(Serve):
     """A server of the user nobody."""
 
+    caller = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
     def start(self):
         os.chown(self.folder, NOBODY, NOBODY)
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [for_anybody(self.folder), "serve", "--data", self.data, "--run-dir", self.run_dir,
-                 "--listen", "127.0.0.1:0", *self.options],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
-                env=CLEAR | {"HOME": str(self.folder)} | self.env, user=NOBODY, group=NOBODY,
-                extra_groups=[])
-        self.said = self.read_until_ready()
-        self.url = self.said[-1].removeprefix("cove: ready on ")
-        self.port = int(self.url.rpartition(":")[2])
+        self.env["HOME"] = str(self.folder)
+        super().start()
 
     def part(self, name):
         return wait_until(lambda: next((one for one in proc.children(self.process.pid)
@@ -62,7 +56,7 @@ def place(workspace):
 
 @pytest.fixture
 def start(place):
-    started = []
+    started, before = [], machine.strays()
 
     def begin(*options):
         started.append(Rootless(place, *options))
@@ -77,7 +71,7 @@ def start(place):
 
         def left():
             machine.collect_orphans()
-            return machine.processes()
+            return machine.strays() - before
 
         wait_until(lambda: not left(), f"left behind: {left()}", 20 * SLOWER)
 
@@ -160,13 +154,14 @@ def test_sandboxes_go_on(start, victims):
 
 
 def test_an_ephemeral_one_leaves_nothing(place):
+    before = machine.strays()
     server = Rootless(place, "--ephemeral")
     server.create(timeout=60)
     server.stop()
 
     def left():
         machine.collect_orphans()
-        return machine.processes()
+        return machine.strays() - before
 
     wait_until(lambda: not left(), f"left behind: {left()}", 10 * SLOWER)
     assert not list((place / "data/volume/layers").iterdir())
@@ -180,7 +175,7 @@ def test_the_server_gives_up_what_it_can(start):
     assert int(proc.status_words(pid, "CapEff")[0], 16) == 0
     if not SANITIZED:
         assert proc.status_words(pid, "Seccomp") == ["2"]
-    assert os.stat(f"/proc/{pid}/mem").st_uid == 0
+        assert os.stat(f"/proc/{pid}/mem").st_uid == 0
 
 
 def test_privileges_it_does_not_have_are_refused(place):

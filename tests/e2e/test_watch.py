@@ -142,9 +142,9 @@ def test_no_file_in_a_tree_made_at_once_is_missed(watch, folder):
 
 
 @core
-def test_events_can_be_taken_while_a_tree_is_being_added(start_guest, folder):
+def test_events_can_be_taken_while_a_tree_is_being_added(own_wire, folder):
     """Workers look through new directories while readers take what is there."""
-    wire = start_guest().wire
+    wire = own_wire
     source, seen = f"{folder}/source", set()
     for i in range(30):
         os.makedirs(f"{source}/d{i}/sub")
@@ -167,6 +167,7 @@ def test_events_can_be_taken_while_a_tree_is_being_added(start_guest, folder):
         os.rename(f"{folder}/watched/in{i}", source)
     wanted = {f"in{i}/d{d}/sub/{k}" for i in range(150) for d in range(30) for k in range(30)}
     proc.wait_until(lambda: take() or wanted <= seen, "every file", 10 * SLOWER)
+    assert wire.filesystem("RemoveWatcher", made).status == 200
 
 
 def test_a_directory_that_moves_in_is_watched_and_one_that_moves_out_is_not(watch, folder):
@@ -373,9 +374,8 @@ def test_a_client_that_leaves_takes_its_watch_with_it(wire, guest, folder):
     proc.wait_until(lambda: inotify() == 0, "the watch to be gone")
 
 
-def test_100_watchers_at_once_each_see_their_own(start_guest, folder):
-    wire = start_guest().wire
-    watchers = []
+def test_100_watchers_at_once_each_see_their_own(own_wire, folder):
+    wire, watchers = own_wire, []
     for i in range(100):
         os.mkdir(f"{folder}/w{i}")
         reply = wire.filesystem("CreateWatcher", {"path": f"{folder}/w{i}"})
@@ -388,3 +388,4 @@ def test_100_watchers_at_once_each_see_their_own(start_guest, folder):
     for i, made in enumerate(watchers):
         events = wire.filesystem("GetWatcherEvents", {"watcherId": made}).json["events"]
         assert {e["name"] for e in events} == {f"file{i}"}
+        assert wire.filesystem("RemoveWatcher", {"watcherId": made}).status == 200

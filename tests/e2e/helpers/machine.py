@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pathlib
+import re
 import subprocess
 
 from .proc import children, state
@@ -20,9 +21,10 @@ def mounts():
     return {" ".join(line.split()[3:]) for line in lines}
 
 
-def family():
-    """Our descendants. As the subreaper of the tests we are the ancestor of whatever they began."""
-    found, todo = set(), [os.getpid()]
+def family(*tops):
+    """The descendants of processes, of ours without any. As the subreaper of the tests we are the
+    ancestor of whatever they began."""
+    found, todo = set(), list(tops) or [os.getpid()]
     while todo:
         try:
             more = children(todo.pop())
@@ -44,6 +46,14 @@ def processes():
     return {
         f"{comm(pid)} {pid}" for pid in family() if comm(pid).startswith(("cove", "memfd:cove"))
     }
+
+
+def strays():
+    """Those that belong to no server that runs."""
+    ours = family()
+    monitors = {pid for pid in ours if comm(pid) == "cove-monitor"}
+    served = monitors | family(*monitors) if monitors else set()
+    return {name for name in processes() if int(name.split()[1]) not in served}
 
 
 def namespaces():
@@ -106,6 +116,12 @@ def loops():
     return found
 
 
+def rules():
+    """Lines of the packet filter; what its counters have counted is no line of its own."""
+    counted = re.compile(r"counter packets \d+ bytes \d+")
+    return {counted.sub("counter", line) for line in output("nft", "list", "ruleset")}
+
+
 def traces(data):
     """Everything, by kind. The volume's own files are its layers: their contents are not walked."""
     volume = pathlib.Path(data, "volume")
@@ -115,7 +131,7 @@ def traces(data):
         "namespaces": namespaces(),
         "processes": processes(),
         "links": set(os.listdir("/sys/class/net")),
-        "rules": set(output("nft", "list", "ruleset")),
+        "rules": rules(),
         "files": numbers()
         | {str(path) for path in pathlib.Path("/run/cove").rglob("*") if path.parent.name != "ids"}
         | {str(path) for path in pathlib.Path(data).glob("*")}
@@ -142,6 +158,13 @@ def is_shared(trace):
     return trace.startswith(("links: cove0", "rules: ")) or trace.endswith("/cove")
 
 
+def may_be_anothers(trace, data):
+    """Of another keeper, where there is one: its volume, and sandboxes of a server (run-* are a run's)."""
+    if trace.startswith(("mounts: ", "loops: ")):
+        return str(data) not in trace and "/run/cove" not in trace
+    return is_shared(trace) or "/cove/box-" in trace
+
+
 def others():
     """Is somebody else's keeper here?"""
     pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - family()
@@ -161,5 +184,5 @@ def left_over(before, cove, *options):
         collect_orphans()
         left &= traces(cove.data)
         if others():
-            left = {trace for trace in left if not is_shared(trace)}
+            left = {trace for trace in left if not may_be_anothers(trace, cove.data)}
     return left

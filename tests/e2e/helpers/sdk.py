@@ -1,7 +1,10 @@
-"""What the two lines of the SDK do differently."""
+"""What the two lines of the SDK do differently, and the SDK pointed at a server."""
 
 import io
 import os
+
+import pytest
+from e2b import Sandbox
 
 PREVIOUS = os.environ.get("COVE_SDK") == "previous"
 
@@ -38,3 +41,25 @@ def as_async_stream(blocks):
             yield block
 
     return Blocks(blocks) if PREVIOUS else each()
+
+
+# --- fixtures, for the modules that import them ---
+
+@pytest.fixture(scope="module")
+def sdk(server):
+    """Options that point a call of the SDK at the server, whatever the environment says."""
+    return server.sdk(debug=False)
+
+
+@pytest.fixture
+def create(sdk):
+    """Sandboxes that end with the test."""
+    made = []
+
+    def make(*words, **options):
+        made.append(Sandbox.create(*words, **{"timeout": 120} | sdk | options))
+        return made[-1]
+
+    yield make
+    for sandbox in made:
+        Sandbox.kill(sandbox.sandbox_id, **sdk)

@@ -50,14 +50,16 @@ def descendants(pid):
 class Serve:
     """Started when made; stop() ends it as a service manager would and looks at what is left."""
 
-    def __init__(self, folder, *options, env=None):
+    caller = {}                         # who starts it, as Popen wants to know it
+
+    def __init__(self, folder, *options, env=None, listen="127.0.0.1:0"):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(exist_ok=True)
         self.folder.chmod(0o755)        # the server becomes another user
         self.data, self.run_dir = self.folder / "data", self.folder / "run"
         self.log = self.folder / "serve.log"
         self.family = set()
-        self.options, self.env = [str(option) for option in options], env or {}
+        self.options, self.env = ["--listen", listen, *map(str, options)], env or {}
         self.start()
 
     # ---- its life
@@ -66,9 +68,9 @@ class Serve:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [for_anybody(self.folder), "serve", "--data", self.data, "--run-dir", self.run_dir,
-                 "--listen", "127.0.0.1:0", *self.options],
+                 *self.options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env,
-                cwd=self.folder)
+                cwd=self.folder, **self.caller)
         self.said = self.read_until_ready()
         self.url = self.said[-1].removeprefix(READY)
         self.port = urllib.parse.urlsplit(self.url).port
@@ -95,9 +97,9 @@ class Serve:
         return self.process.poll() is None
 
     def worker(self):
-        """The process that serves: the one child of the monitor that is not root."""
+        """The process that serves, a child of the monitor."""
         pid, = (pid for pid in proc.children(self.process.pid)
-                if proc.status_words(pid, "Uid")[0] != "0")
+                if machine.comm(pid) == "cove-serve")
         return pid
 
     def stop(self):
