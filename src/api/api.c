@@ -17,6 +17,7 @@ const struct route *const native_tables[] = { NATIVE, NULL };
 const struct route *const api_tables[] = { contract_box_routes,
                                            contract_run_routes,
                                            contract_file_routes,
+                                           contract_url_routes,
                                            contract_auth_routes,
                                            NATIVE,
                                            NULL };

@@ -10,6 +10,7 @@
 #include "io/httpd.h"
 
 struct router;
+struct fetch;
 
 enum { API_BODY_MAX = 1 << 20 }; /* what is larger is data, and data goes to the guest */
 
@@ -18,6 +19,7 @@ struct api { /* httpd.ctx; all borrowed */
     struct router *router;       /* the router's own; may be NULL */
     const struct httpd *preview; /* the other listener, for its counters; may be NULL */
     void (*metrics)(struct api *a, struct buf *out); /* more of them for /metrics; may be NULL */
+    struct fetch *fetch; /* for files from and to URLs; NULL: none are */
     const char *version;
     bool tls; /* clients reach us by https */
     struct {

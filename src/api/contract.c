@@ -26,7 +26,8 @@ const struct setting contract_settings[] = {
 };
 
 const struct route *const contract_tables[] = { contract_auth_routes, contract_box_routes,
-                                                contract_run_routes, contract_file_routes, NULL };
+                                                contract_run_routes,  contract_file_routes,
+                                                contract_url_routes,  NULL };
 
 /* ---- errors ---- */
 

@@ -11,7 +11,7 @@ extern const struct route native_box_routes[], native_watch_routes[], native_use
 extern const struct route api_tunnel_routes[]; /* tunnel.c */
 extern const struct route system_routes[];
 extern const struct route contract_auth_routes[], contract_box_routes[], contract_run_routes[],
-    contract_file_routes[];
+    contract_file_routes[], contract_url_routes[];
 
 /* What each of the two documents is made of; api_tables has both. They end with NULL. */
 extern const struct route *const native_tables[], *const contract_tables[];

@@ -62,6 +62,10 @@ static const struct args_option serve_options[] = {
     OPTION(struct serve_options, allow_mounts, "allow-mount", ARGS_DIR, .env = "COVE_ALLOW_MOUNT",
            .value = "DIR", .flags = ARGS_REPEAT,
            .help = "host directories that sandboxes may be shown; none without it"),
+    OPTION(struct serve_options, fetch_allow, "fetch-allow", ARGS_TEXT, .env = "COVE_FETCH_ALLOW",
+           .value = "PREFIX", .flags = ARGS_REPEAT,
+           .help = "addresses that files may be fetched from and sent to though they are not "
+                   "public: 10.1.0.0/16"),
     OPTION(struct serve_options, ephemeral, "ephemeral", ARGS_SWITCH, .env = "COVE_EPHEMERAL",
            .help = "end all sandboxes when the server ends"),
     OPTION(struct serve_options, paused_retention, "paused-retention", ARGS_DURATION,

@@ -28,7 +28,7 @@ struct serve_options { /* of the command line */
     const char *tls_cert, *tls_key, *config;
     const char *provider, *template, *scheme, *by_path;
     const char *log_level, *log_format;
-    struct args_list allow_mounts, set;
+    struct args_list allow_mounts, fetch_allow, set;
     int64_t lifeline, paused_retention, mcp_port, code_port;
     bool ephemeral;
 };
@@ -76,7 +76,8 @@ int serve_admin(struct serve *s, struct control *c, struct err *err);
 /* serve_contract.c: the variables that the control-plane contract names */
 struct api;
 int serve_contract(struct serve *s, struct err *err);
-void serve_contract_api(const struct serve *s, struct api *a);
+/* In the server. May park. */
+int serve_contract_api(const struct serve *s, struct api *a, struct err *err);
 
 /* serve_monitor.c: returns the exit status */
 int serve_monitor(struct serve *s);

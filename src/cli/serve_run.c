@@ -68,6 +68,8 @@ static int find_keeper(struct server *v, struct provider **out, struct err *err)
     return 0;
 }
 
+static void router_figures(struct api *a, struct buf *out) { router_metrics(a->router, out); }
+
 static int begin(struct server *v, struct err *err)
 {
     struct opening o = { v, err, 0 };
@@ -85,7 +87,13 @@ static int begin(struct server *v, struct err *err)
         return -1;
     c.store = v->store;
     c.provider = provider_trace(p);
-    return control_open(&c, &v->control, err) || serve_admin(v->s, v->control, err) ? -1 : 0;
+    if (control_open(&c, &v->control, err) || serve_admin(v->s, v->control, err))
+        return -1;
+    v->api = (struct api){ .control = v->control,
+                           .version = COVE_VERSION,
+                           .metrics = router_figures,
+                           .tls = v->tls != NULL };
+    return serve_contract_api(v->s, &v->api, err);
 }
 
 struct listening {
@@ -129,18 +137,11 @@ static void announce(const struct serve *s)
     fflush(stdout);
 }
 
-static void router_figures(struct api *a, struct buf *out) { router_metrics(a->router, out); }
-
 static void open_doors(struct server *v)
 {
     struct conn_guard *guard = v->tls ? tls_guard(v->tls) : NULL;
 
-    v->api = (struct api){ .control = v->control,
-                           .preview = v->s->preview >= 0 ? &v->preview : NULL,
-                           .version = COVE_VERSION,
-                           .metrics = router_figures,
-                           .tls = v->tls != NULL };
-    serve_contract_api(v->s, &v->api);
+    v->api.preview = v->s->preview >= 0 ? &v->preview : NULL;
     v->api.router = router_open(v->control, v->tls != NULL);
     v->http = (struct httpd){ .tables = api_tables,
                               .ctx = &v->api,
@@ -213,7 +214,7 @@ static void server_main(void *arg)
         serve_until_told(v);
     if (v->control)
         control_close(v->control);
-    co_cancel_all();
+    co_cancel_all(); /* calls under way still use the router and the fetcher: those stay */
     co_close(v->signals);
 }
 
