@@ -118,7 +118,11 @@ static struct slot *slot_of(const struct sessions *x, struct slot *slots, const 
 static int count_attempt(struct sessions *x, const struct login_request *rq, struct err *err)
 {
     int64_t rate = rq->by_query ? limits.swagger_rate : limits.login_rate;
-    struct slot *s = slot_of(x, x->addresses, rq->peer ? rq->peer : "");
+    char key[64];
+    struct slot *s;
+
+    snprintf(key, sizeof(key), "%c%s", rq->by_query ? '?' : '{', rq->peer ? rq->peer : "");
+    s = slot_of(x, x->addresses, key);
 
     if (!s->count || co_now() - s->since >= MINUTE_MS) {
         s->since = co_now();
