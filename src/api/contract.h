@@ -51,6 +51,6 @@ extern const struct field contract_done[];       /* success, message */
 extern const struct field contract_file_reply[]; /* and content, null */
 
 #define CONTRACT      "/agent/sandboxes/sandboxes"
-#define CONTRACT_TAGS "Agent,Agent Sandbox Management,Sandbox"
+#define CONTRACT_TAGS "Agent|Agent Sandbox Management|Sandbox"
 
 #endif

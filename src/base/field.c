@@ -36,6 +36,11 @@ static int bad_size(const struct reader *r, const struct field *f, const char *w
 /* A C string ends there, and what follows would be lost in silence. */
 static bool has_nul(json_t *j) { return strlen(json_string_value(j)) != json_string_length(j); }
 
+static const char *not_text(json_t *j)
+{
+    return json_is_string(j) ? "must not contain NUL" : "must be a string";
+}
+
 static int decode_str(const struct reader *r, const struct field *f, json_t *j, char **out)
 {
     size_t max = f->max ? (size_t)f->max : FIELD_STR_MAX;
@@ -97,8 +102,7 @@ static int decode_map(const struct reader *r, const struct field *f, json_t *j, 
     json_object_foreach(j, key, v)
     {
         if (!json_is_string(v) || has_nul(v))
-            return err_set(r->err, ERR_INVALID, "field '%s.%.64s' must be a string without NUL",
-                           f->name, key);
+            return err_set(r->err, ERR_INVALID, "field '%s.%.64s' %s", f->name, key, not_text(v));
         out->items[n].key = arena_strdup(r->a, str_of(key));
         out->items[n++].value =
             arena_strdup(r->a, (struct str){ json_string_value(v), json_string_length(v) });
@@ -130,8 +134,7 @@ static int decode_strs(const struct reader *r, const struct field *f, json_t *j,
     json_array_foreach(j, i, v)
     {
         if (!json_is_string(v) || has_nul(v))
-            return err_set(r->err, ERR_INVALID, "field '%s[%zu]' must be a string without NUL",
-                           f->name, i);
+            return err_set(r->err, ERR_INVALID, "field '%s[%zu]' %s", f->name, i, not_text(v));
         out->items[i] =
             arena_strdup(r->a, (struct str){ json_string_value(v), json_string_length(v) });
     }

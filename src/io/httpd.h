@@ -44,7 +44,7 @@ struct route {
     const struct field *query; /* parameters of the target; NULL: none */
     const struct field *reply; /* of the answer's object; NULL: not JSON, or none */
     int status;                /* of success; 0: 200 */
-    const char *tag;           /* the group it is shown in; several by comma */
+    const char *tag;           /* the group it is shown in; several by | */
 };
 
 struct httpd {

@@ -162,7 +162,7 @@ static void put_operation(struct buf *b, const struct openapi *doc, const struct
     if (r->tag) {
         json_key(b, "tags");
         json_open(b, '[');
-        for (struct str rest = str_of(r->tag), tag; str_next(&rest, ',', &tag);)
+        for (struct str rest = str_of(r->tag), tag; str_next(&rest, '|', &tag);)
             json_put_str(b, tag);
         json_close(b, ']');
     }

@@ -561,5 +561,5 @@ def test_ids_that_cannot_be_are_404_everywhere(server):
 
 def test_the_server_is_well_after_all_that(server):
     assert server.running()
-    assert server.ok("GET", "/health", key=None)["status"] == "ok"
+    assert server.ok("GET", "/health", key=None)["status"] == "healthy"
     assert " level=error" not in server.told()
