@@ -18,6 +18,10 @@
 static const char *const log_levels[] = { "debug", "info", "warn", "error", "off", NULL };
 static const char *const log_formats[] = { "logfmt", "json", NULL };
 
+static const char *const schemes[] = { "http", "https", NULL };
+static const char *const url_forms[] = { "host", "path", NULL };
+static const char *const providers[] = { "local", "e2b", "daytona", NULL };
+
 static const struct args_option serve_options[] = {
     OPTION(struct serve_options, data, "data", ARGS_DIR, .env = "COVE_DATA", .value = "DIR",
            .help = "where everything that lasts is (default /var/lib/cove)"),
@@ -30,6 +34,24 @@ static const struct args_option serve_options[] = {
                    "`none`: nowhere (default: the next port)"),
     OPTION(struct serve_options, domain, "domain", ARGS_TEXT, .env = "COVE_DOMAIN", .value = "NAME",
            .help = "sandboxes' ports are at {port}-{id}.NAME (default localhost:PORT)"),
+    OPTION(struct serve_options, scheme, "scheme", ARGS_CHOICE, .env = "COVE_SCHEME",
+           .value = "SCHEME", .choices = schemes,
+           .help = "of the URLs of sandboxes' ports, where a proxy adds TLS (default: as served)"),
+    OPTION(struct serve_options, by_path, "urls", ARGS_CHOICE, .env = "COVE_URLS", .value = "FORM",
+           .def = "host", .choices = url_forms,
+           .help = "of the control-plane contract: by host name, or by path on --preview-listen"),
+    OPTION(struct serve_options, mcp_port, "mcp-port", ARGS_COUNT, .env = "SANDBOX_MCP_SERVER_PORT",
+           .value = "PORT", .min = 1, .max = 65535, .def = "6060",
+           .help = "of the MCP server inside, for mcp_url"),
+    OPTION(struct serve_options, code_port, "code-port", ARGS_COUNT,
+           .env = "SANDBOX_CODE_SERVER_PORT", .value = "PORT", .min = 1, .max = 65535,
+           .def = "9000", .help = "of the editor inside, for vscode_url"),
+    OPTION(struct serve_options, provider, "provider", ARGS_CHOICE, .env = "SANDBOX_PROVIDER",
+           .value = "NAME", .def = "local", .choices = providers,
+           .help = "where machines come from: nothing else chooses it, no key in the environment"),
+    OPTION(struct serve_options, template, "template", ARGS_TEXT, .env = "E2B_TEMPLATE_ID",
+           .value = "NAME",
+           .help = "one more name of the default template, until one of that name is added"),
     OPTION(struct serve_options, tls_cert, "tls-cert", ARGS_FILE, .env = "COVE_TLS_CERT",
            .value = "FILE", .help = "certificate chain; `cove tls init` makes one"),
     OPTION(struct serve_options, tls_key, "tls-key", ARGS_FILE, .env = "COVE_TLS_KEY",
@@ -139,6 +161,9 @@ static void forget(struct serve *s)
 
     for (size_t i = 0; i < ARRAY_LEN(owned); i++)
         free(owned[i]);
+    if (s->token_secret)
+        explicit_bzero(s->token_secret, strlen(s->token_secret));
+    free(s->token_secret);
     explicit_bzero(s->key, sizeof(s->key));
     explicit_bzero(s->password, sizeof(s->password));
 }

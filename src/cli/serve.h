@@ -27,10 +27,11 @@
 struct serve_options { /* of the command line */
     const char *data, *run_dir, *listen, *preview_listen, *domain, *user;
     const char *tls_cert, *tls_key, *config;
+    const char *provider, *template, *scheme, *by_path;
     const char *log_level, *log_format;
     const char *fetch_ca;
     struct args_list allow_mounts, fetch_allow, set;
-    int64_t lifeline, paused_retention;
+    int64_t lifeline, paused_retention, mcp_port, code_port;
     bool ephemeral;
 };
 
@@ -60,6 +61,8 @@ struct serve {
     char boot[40];                    /* names this start of the machine */
     char key[SERVE_KEY];              /* the admin's API key and password */
     char password[SERVE_PASSWORD];
+    char *token_secret;       /* that signs logins' tokens; NULL: the store's */
+    const char *create_fault; /* why the contract can make no sandbox; NULL: it can */
 };
 
 /* serve_setup.c: directories, listeners, keys, before anything is given up */
@@ -75,6 +78,12 @@ void serve_tls_forget(const struct serve *s);
 /* serve_admin.c: in the server, there is always one who may do everything */
 struct control;
 int serve_admin(struct serve *s, struct control *c, struct err *err);
+
+/* serve_contract.c: the variables that the control-plane contract names */
+struct api;
+int serve_contract(struct serve *s, struct err *err);
+/* In the server. May park. */
+void serve_contract_api(const struct serve *s, struct api *a);
 
 /* serve_monitor.c: returns the exit status */
 int serve_monitor(struct serve *s);

@@ -292,8 +292,8 @@ int control_open(const struct control_options *o, struct control **out, struct e
 
     static_assert(ARRAY_LEN(services) <= SERVICES, "room to remember them");
     *out = c;
-    if (control_store(c, learn_node, c, err) || retry_open(c, o->boot, err) ||
-        control_adopt(c, err))
+    if (control_store(c, learn_node, c, err) || sessions_init(c, o->token_secret, err) ||
+        retry_open(c, o->boot, err) || control_adopt(c, err))
         goto failed;
     for (size_t i = 0; i < ARRAY_LEN(services); i++)
         if (serve(c, services[i], err))
@@ -390,6 +390,7 @@ void control_close(struct control *c)
     client_finish(&c->client);
     provider_closep(&c->provider);
     keys_finish(c);
+    sessions_finish(c);
     for (char **p = c->allow_mounts; p && *p; p++)
         free(*p);
     free(c->allow_mounts);

@@ -34,6 +34,7 @@ struct pool;     /* pool.c */
 struct tally;    /* table.c */
 struct leftover; /* end.c */
 struct key_cache;
+struct sessions; /* session.c */
 
 struct way { /* to one port of one sandbox: what a struct client_to points to */
     struct way *next;
@@ -51,6 +52,7 @@ struct live {
     struct list all; /* in control.all, in order of creation; a removed one is out of all lists */
     struct list by_id, by_uuid, by_key;
 
+    int64_t working;           /* operations under way: while there are any it is not idle */
     int64_t deadline, touched; /* monotonic ms; NEVER: no deadline */
     int64_t due;               /* when to look at it: the heap's key */
     size_t slot;               /* in the heap */
@@ -129,6 +131,7 @@ struct control {
     struct leftover *trying;    /* those of them that are being tried again */
     struct co_cond leftover_added;
     struct key_cache *keys;
+    struct sessions *sessions;
     struct counts counts;
 };
 
@@ -278,5 +281,11 @@ void samples_free(struct live *l);
 void samples_serve(void *control);
 void reach_free(struct live *l);
 void keys_finish(struct control *c);
+void users_changed(struct control *c); /* what keys and tokens stand for is forgotten */
+int sessions_init(struct control *c, const char *secret, struct err *err);
+void sessions_finish(struct control *c);
+/* Whose token it is, and how long it is good for. */
+int session_user(struct control *c, struct str token, struct user *out, int64_t *left_ms,
+                 struct err *err);
 
 #endif

@@ -54,7 +54,7 @@ void life_disarm(struct live *l)
 
 static int64_t end_of(const struct live *l)
 {
-    int64_t idle = l->s.life.idle_ms ? l->touched + l->s.life.idle_ms : NEVER;
+    int64_t idle = l->s.life.idle_ms && !l->working ? l->touched + l->s.life.idle_ms : NEVER;
 
     return MIN(l->deadline, idle);
 }
@@ -337,6 +337,46 @@ int control_set_timeout(struct control *c, const struct actor *who, struct sandb
     }
     live_release(l);
     return r;
+}
+
+static int move_idle(struct live *l, const struct actor *who, int64_t ms, struct err *err)
+{
+    struct sandbox next = l->s;
+    char text[64] = "";
+    struct event e = control_event_of(&l->s, "timeout-changed", who ? who->name : "system", text);
+
+    next.life.idle_ms = ms;
+    snprintf(text, sizeof(text), "it may be idle for %lld s", (long long)(ms / 1000));
+    if (control_save(l, &next, &e, err))
+        return -1;
+    l->touched = co_now();
+    l->again = l->failing = 0;
+    life_arm(l);
+    return 0;
+}
+
+int control_set_idle(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
+                     struct err *err)
+{
+    AUTO(live_releasep) struct live *l = live_of(s);
+    int r;
+
+    (void)c;
+    live_hold(l);
+    if (life_check_timeout(ms, err) < 0 || life_lock(l, who, err))
+        return -1;
+    r = move_idle(l, who, ms, err);
+    live_unlock(l);
+    return r;
+}
+
+void control_work_end(struct sandbox *s)
+{
+    struct live *l = live_of(s);
+
+    l->touched = co_now();
+    if (!--l->working && l->control && l->s.state == SANDBOX_RUNNING)
+        life_arm(l);
 }
 
 void control_touch(struct sandbox *s) { live_of(s)->touched = co_now(); }

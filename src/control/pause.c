@@ -434,3 +434,67 @@ int control_wake(struct control *c, struct sandbox *s, struct err *err)
     live_unlock(l);
     return r;
 }
+
+static int work_locked(struct live *l, const struct actor *who, struct err *err)
+{
+    switch ((enum sandbox_state)l->s.state) {
+    case SANDBOX_RUNNING: return 0;
+    case SANDBOX_PAUSING:
+    case SANDBOX_PAUSED:
+    case SANDBOX_RESUMING: return resume_locked(l, who, -1, true, err);
+    case SANDBOX_CREATING:
+    case SANDBOX_ENDING:
+    case SANDBOX_ENDED:
+    case SANDBOX_STATES: break;
+    }
+    return err_set(err, ERR_CONFLICT, "sandbox %s neither runs nor is paused: it is %s", l->s.id,
+                   sandbox_state_names[l->s.state]);
+}
+
+int control_work_begin(struct control *c, const struct actor *who, struct sandbox *s,
+                       struct err *err)
+{
+    AUTO(live_releasep) struct live *l = live_of(s);
+    int r;
+
+    (void)c;
+    live_hold(l);
+    if (l->s.state != SANDBOX_RUNNING) {
+        if (life_lock(l, who, err))
+            return -1;
+        r = work_locked(l, who, err);
+        live_unlock(l);
+        if (r)
+            return -1;
+    }
+    l->working++;
+    l->touched = co_now();
+    return 0;
+}
+
+/* ---- when ---- */
+
+static int note_times(void *arg, const struct event *e)
+{
+    struct sandbox_times *t = arg;
+
+    if (!strcmp(e->kind, "paused"))
+        t->stopped = e->at_ms;
+    else if (!strcmp(e->kind, "resumed") || !strcmp(e->kind, "restarted"))
+        t->started = e->at_ms;
+    return 0;
+}
+
+int control_times(struct control *c, struct sandbox *s, struct sandbox_times *out, struct err *err)
+{
+    AUTO(live_releasep) struct live *l = live_of(s);
+
+    live_hold(l);
+    *out = (struct sandbox_times){ .started = s->started_ms };
+    if (control_events(c, s->id, 0, INT32_MAX, note_times, out, err))
+        return -1;
+    if (l->s.state == SANDBOX_RUNNING) /* it was, and goes on again */
+        out->stopped = 0;
+    out->active = l->touched ? control_wall_ms() - (co_now() - l->touched) : out->started;
+    return 0;
+}

@@ -52,6 +52,11 @@ enum sql {
     SQL_KEY_LIST,
     SQL_KEY_USED,
     SQL_KEY_REMOVE,
+    SQL_SESSION_ADD,
+    SQL_SESSION_GET,
+    SQL_SESSION_REMOVE,
+    SQL_SESSION_CLEAR,
+    SQL_SESSION_PRUNE,
     SQL_VALUE_GET,
     SQL_VALUE_SET,
     SQL_VALUE_ONCE,
@@ -183,6 +188,11 @@ int sqlite_key_by_hash(struct store *s, const char *hash, struct api_key *out, s
 int sqlite_key_list(struct store *s, int64_t user, store_key_fn *fn, void *arg, struct err *err);
 int sqlite_key_used(struct store *s, const char *id, int64_t at_ms, struct err *err);
 int sqlite_key_remove(struct store *s, int64_t user, const char *id, struct err *err);
+
+int sqlite_session_add(struct store *s, const struct session *x, bool alone, struct err *err);
+int sqlite_session_get(struct store *s, const char *id, struct session *out, struct err *err);
+int sqlite_session_remove(struct store *s, const char *id, struct err *err);
+int sqlite_session_clear(struct store *s, int64_t user, struct err *err);
 
 int sqlite_value_get(struct store *s, const char *name, struct buf *out, struct err *err);
 int sqlite_value_set(struct store *s, const char *name, struct str value, struct err *err);

@@ -5,10 +5,11 @@
 
 enum part { WHOLE, SELECT_SANDBOX, INSERT_SANDBOX, UPDATE_SANDBOX };
 
-#define USER_COLUMNS "id, name, role, password, locked, created_ms"
+#define USER_COLUMNS    "id, name, role, password, locked, multi_login, created_ms"
+#define SESSION_COLUMNS "id, user, created_ms, expires_ms"
+#define KEY_COLUMNS     "id, user, hash, shown, name, created_ms, used_ms"
 #define JOB_COLUMNS                                                                                \
     "topic, key, payload, due_ms, first_ms, attempts, attempts_max, ticket, dead_ms, error"
-#define KEY_COLUMNS "id, user, hash, shown, name, created_ms, used_ms"
 
 static const struct {
     enum part part;
@@ -46,10 +47,10 @@ static const struct {
                                 " FROM sandboxes s JOIN events e ON e.sandbox = s.n"
                                 " WHERE s.id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?" },
 
-    [SQL_USER_ADD] = { WHOLE, "INSERT INTO users (name, role, password, locked, created_ms)"
-                              " VALUES (?, ?, ?, ?, ?)" },
+    [SQL_USER_ADD] = { WHOLE, "INSERT INTO users (name, role, password, locked, multi_login,"
+                              " created_ms) VALUES (?, ?, ?, ?, ?, ?)" },
     [SQL_USER_SAVE] = { WHOLE, "UPDATE users SET name = ?, role = ?, password = ?, locked = ?,"
-                               " created_ms = ? WHERE id = ?" },
+                               " multi_login = ?, created_ms = ? WHERE id = ?" },
     [SQL_USER_BY_NAME] = { WHOLE, "SELECT " USER_COLUMNS " FROM users WHERE name = ?" },
     [SQL_USER_BY_ID] = { WHOLE, "SELECT " USER_COLUMNS " FROM users WHERE id = ?" },
     [SQL_USER_LIST] = { WHOLE, "SELECT " USER_COLUMNS " FROM users ORDER BY id" },
@@ -60,6 +61,13 @@ static const struct {
                               " ORDER BY created_ms, id" },
     [SQL_KEY_USED] = { WHOLE, "UPDATE keys SET used_ms = max(used_ms, ?) WHERE id = ?" },
     [SQL_KEY_REMOVE] = { WHOLE, "DELETE FROM keys WHERE id = ?1 AND (user = ?2 OR ?2 = 0)" },
+
+    [SQL_SESSION_ADD] = { WHOLE, "INSERT INTO sessions (" SESSION_COLUMNS ")"
+                                 " VALUES (?, ?, ?, ?)" },
+    [SQL_SESSION_GET] = { WHOLE, "SELECT " SESSION_COLUMNS " FROM sessions WHERE id = ?" },
+    [SQL_SESSION_REMOVE] = { WHOLE, "DELETE FROM sessions WHERE id = ?" },
+    [SQL_SESSION_CLEAR] = { WHOLE, "DELETE FROM sessions WHERE user = ?" },
+    [SQL_SESSION_PRUNE] = { WHOLE, "DELETE FROM sessions WHERE user = ? AND expires_ms <= ?" },
 
     [SQL_VALUE_GET] = { WHOLE, "SELECT value FROM node_values WHERE name = ?" },
     [SQL_VALUE_SET] = { WHOLE, "INSERT INTO node_values (name, value) VALUES (?, ?)"

@@ -71,6 +71,13 @@ struct store_ops {
     int (*key_used)(struct store *s, const char *id, int64_t at_ms, struct err *err);
     int (*key_remove)(struct store *s, int64_t user, const char *id, struct err *err); /* 0: any */
 
+    /* ---- logins ---- */
+    /* alone: it takes the place of all others of the user. Those of his that have expired go. */
+    int (*session_add)(struct store *s, const struct session *x, bool alone, struct err *err);
+    int (*session_get)(struct store *s, const char *id, struct session *out, struct err *err);
+    int (*session_remove)(struct store *s, const char *id, struct err *err);
+    int (*session_clear)(struct store *s, int64_t user, struct err *err); /* none is fine */
+
     /* ---- single values: the node's id, keys that sign ---- */
     /* Adds it to out. */
     int (*value_get)(struct store *s, const char *name, struct buf *out, struct err *err);
