@@ -63,13 +63,17 @@ static const struct field shown_all[] = {
     {},
 };
 
-static void guest_of(struct call *c, struct sandbox *s, struct envd *out)
+/* A guest that stands still would keep us waiting, and asking is no reason to wake it. */
+static int guest_of(struct call *c, struct sandbox *s, struct envd *out, struct err *err)
 {
     struct control *control = api_of(c)->control;
 
+    if (s->state != SANDBOX_RUNNING)
+        return err_set(err, ERR_CONFLICT, "sandbox %s is %s", s->id, sandbox_state_names[s->state]);
     *out =
         (struct envd){ .client = control_client(control), .token = s->token[0] ? s->token : NULL };
     control_to(control, s, PROVIDER_GUEST_PORT, &out->to);
+    return 0;
 }
 
 static int reply_processes(struct call *c, const struct processes *all)
@@ -92,9 +96,9 @@ static int ask_guest(struct call *c, struct sandbox *s, struct processes *out, s
     AUTO(buf_free) struct buf body = { 0 }, reply = { 0 };
     struct envd guest;
 
-    guest_of(c, s, &guest);
     buf_puts(&body, "{}");
-    if (envd_call(&guest, "/process.Process/List", NULL, &body, &reply, err))
+    if (guest_of(c, s, &guest, err) ||
+        envd_call(&guest, "/process.Process/List", NULL, &body, &reply, err))
         return -1;
     if (!field_decode_text(processes_fields, FIELDS_PROTO, buf_str(&reply), &c->arena, out, err))
         return 0;
@@ -146,8 +150,7 @@ static int end_process(struct call *c, void *body, struct err *err)
         return err_set(err, ERR_NOT_FOUND, "process '%.20s' not found",
                        arena_strdup(&c->arena, c->param[1]));
     control_hold(s);
-    guest_of(c, s, &guest);
-    r = envd_signal(&guest, pid, (int)q.signal, err);
+    r = guest_of(c, s, &guest, err) || envd_signal(&guest, pid, (int)q.signal, err) ? -1 : 0;
     control_release(s);
     return r ? -1 : api_reply_empty(c);
 }

@@ -21,13 +21,14 @@ enum route_kind {
 };
 
 enum {
-    ROUTE_OPEN = 1,    /* needs no credentials */
-    ROUTE_SIGNED = 2,  /* a signed URL will do */
-    ROUTE_ADMIN = 4,   /* only for admins */
-    ROUTE_LENIENT = 8, /* JSON: unknown keys and nulls of the body are passed over */
-    ROUTE_LIST = 16,   /* the reply is an array of what `reply` describes */
-    ROUTE_FORM = 32,   /* `fields` are those of multipart/form-data; F_BYTES is a file */
-    ROUTE_BARE = 64,   /* the reply is not in the envelope that the document has for all others */
+    ROUTE_OPEN = 1,     /* needs no credentials */
+    ROUTE_SIGNED = 2,   /* a signed URL will do */
+    ROUTE_ADMIN = 4,    /* only for admins */
+    ROUTE_LENIENT = 8,  /* JSON: unknown keys and nulls of the body are passed over */
+    ROUTE_LIST = 16,    /* the reply is an array of what `reply` describes */
+    ROUTE_FORM = 32,    /* `fields` are those of multipart/form-data; F_BYTES is a file */
+    ROUTE_OR_201 = 128, /* success is 200, or 201 with the same reply */
+    ROUTE_BARE = 64,    /* the reply is not in the envelope that the document has for all others */
 };
 
 struct route {

@@ -115,13 +115,13 @@ static void put_request(struct buf *b, const struct route *r)
     json_close(b, '}');
 }
 
-static void put_success(struct buf *b, const struct openapi *doc, const struct route *r)
+static void put_success(struct buf *b, const struct openapi *doc, const struct route *r, int status)
 {
     bool enveloped = doc->envelope && !(r->flags & ROUTE_BARE);
-    char status[16];
+    char text[16];
 
-    snprintf(status, sizeof(status), "%d", r->status ? r->status : 200);
-    json_key(b, status);
+    snprintf(text, sizeof(text), "%d", status ? status : 200);
+    json_key(b, text);
     json_open(b, '{');
     json_kv_str(b, "description", "done");
     if (r->reply || enveloped) {
@@ -137,7 +137,9 @@ static void put_responses(struct buf *b, const struct openapi *doc, const struct
     json_key(b, "responses");
     json_open(b, '{');
     if (r->status < 400) /* there are rows that only ever refuse */
-        put_success(b, doc, r);
+        put_success(b, doc, r, r->status);
+    if (r->flags & ROUTE_OR_201)
+        put_success(b, doc, r, 201);
     json_key(b, "default");
     if (speaks_connect(r))
         json_put_raw(b, STR("{\"description\":\"the answer, or an error object\"}"));

@@ -313,6 +313,9 @@ def test_a_paused_sandbox_is_resumed_by_any_operation(user):
             assert info["status"] == "paused" == user.status(made)
             assert when(info["stopped_at"]) >= when(info["created_at"])
             user.ok("GET", f"{made}/urls")
+            for method, more in (("GET", ""), ("DELETE", "/2")):
+                assert user.server.call(method, f"/v1/sandboxes/{made}/processes{more}", key=None,
+                                        headers=user.headers()).status == 409
             assert user.status(made) == "paused"
             operate()
             info = user.info(made)
