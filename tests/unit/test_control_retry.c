@@ -167,3 +167,21 @@ static void no_room(void)
     CHECK_INT(waiting(), 0);
 }
 TEST(without_room_for_a_job_memory_serves) { run_retry(no_room, false); }
+
+/* ---- deadlines after a restart ---- */
+
+static void restarted(void)
+{
+    struct create_spec s = spec();
+    struct err err = { 0 };
+    char id[SANDBOX_ID + 1];
+
+    s.life = (struct life){ .timeout_ms = 60000, .expiry = EXPIRY_PAUSE };
+    memcpy(id, create(&w.alice, &s)->id, sizeof(id));
+    reopen_control();
+    box = control_find(w.c, &w.alice, str_of(id), &err);
+    CHECK(box);
+    CHECK(control_left_ms(box) > 0 && control_left_ms(box) <= 60000);
+}
+/* Its machine lives as long as machines can, so that it is not ended before it can be paused. */
+TEST(one_that_is_to_be_paused_has_its_own_deadline_after_a_restart) { run_retry(restarted, true); }
