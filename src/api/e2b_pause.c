@@ -21,7 +21,7 @@ static int pause_sandbox(struct call *c, void *body, struct err *err)
     struct sandbox *s = api_sandbox(c, err);
 
     (void)body;
-    if (!s || control_pause(api_of(c)->control, api_actor(c), s, err))
+    if (!s || control_pause(api_of(c)->control, api_actor(c), s, NULL, err))
         return -1;
     return api_reply_empty(c);
 }
