@@ -10,8 +10,9 @@
 #include "provider/envd_files.h"
 
 enum {
-    CONTRACT_FILE_MAX = 32 << 20,  /* of a file that travels inside JSON */
-    CONTRACT_BODY_MAX = 200 << 20, /* of such a body: each byte may be six, escaped */
+    CONTRACT_FILE_MAX = 32 << 20, /* of a file that travels inside JSON */
+    CONTRACT_BODY_MAX =
+        65 << 20, /* of such a body: what is not ASCII takes twice its bytes, escaped */
     CONTRACT_PATH_MAX = 4096,
     CONTRACT_ID_MAX = 64,
 };

@@ -22,7 +22,7 @@ static int pause_sandbox(struct call *c, void *body, struct err *err)
     const struct pause *b = body;
     struct sandbox *s = api_sandbox(c, err);
 
-    if (!s || control_pause(api_of(c)->control, api_actor(c), s, b->memory, err))
+    if (!s || control_pause(api_of(c)->control, api_actor(c), s, NULL, b->memory, err))
         return -1;
     return api_reply_empty(c);
 }

@@ -137,8 +137,8 @@ int control_set_timeout(struct control *c, const struct actor *who, struct sandb
                         bool extend, struct err *err);
 /* Its files are on disk, its processes stand still, and so does its time. Parks for as long as
  * writing out takes. ERR_CONFLICT: it is paused already. */
-int control_pause(struct control *c, const struct actor *who, struct sandbox *s, bool memory,
-                  struct err *err);
+int control_pause(struct control *c, const struct actor *who, struct sandbox *s,
+                  const char *reason /* for the log; or NULL */, bool memory, struct err *err);
 /* It goes on, and has ms from now on; 0: no time-out; -1: as it was last set. ERR_CONFLICT: it is
  * not paused. */
 int control_resume(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,

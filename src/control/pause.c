@@ -340,20 +340,22 @@ static int not_now(const struct live *l, struct err *err)
 
 static const char *name_of(const struct actor *who) { return who ? who->name : "system"; }
 
-static int pause_locked(struct live *l, const struct actor *who, bool memory, struct err *err)
+static int pause_locked(struct live *l, const struct actor *who, const char *reason, bool memory,
+                        struct err *err)
 {
-    char why[USER_NAME + 32];
+    char why[USER_NAME + 160];
 
     if (l->s.state == SANDBOX_PAUSED)
         return err_set(err, ERR_CONFLICT, "sandbox %s is paused already", l->s.id);
     if (l->s.state != SANDBOX_RUNNING)
         return not_now(l, err);
-    snprintf(why, sizeof(why), "%s asked for it", name_of(who));
+    snprintf(why, sizeof(why), "%s asked for it%s%.120s", name_of(who), reason ? ": " : "",
+             reason ? reason : "");
     return life_pause(l, name_of(who), why, !memory, err);
 }
 
-int control_pause(struct control *c, const struct actor *who, struct sandbox *s, bool memory,
-                  struct err *err)
+int control_pause(struct control *c, const struct actor *who, struct sandbox *s, const char *reason,
+                  bool memory, struct err *err)
 {
     AUTO(live_releasep) struct live *l = live_of(s);
     int r;
@@ -362,7 +364,7 @@ int control_pause(struct control *c, const struct actor *who, struct sandbox *s,
     live_hold(l);
     if (life_lock(l, who, err))
         return -1;
-    r = pause_locked(l, who, memory, err);
+    r = pause_locked(l, who, reason, memory, err);
     live_unlock(l);
     return r;
 }

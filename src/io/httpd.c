@@ -209,7 +209,7 @@ static void log_call(struct call *c, int64_t began_us, const struct err *err)
 static void judge_large_head(struct call *c, struct err *err)
 {
     struct str seen = conn_peek(c->conn), line, method, target;
-    const char *last = seen.n ? memrchr(seen.p, '\n', seen.n) : NULL;
+    const char *last = seen.p && seen.n ? memrchr(seen.p, '\n', seen.n) : NULL;
 
     if (err->code != ERR_HEADERS || !last)
         return;
