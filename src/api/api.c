@@ -8,11 +8,19 @@
 #include "api/tables.h"
 
 /* Searched in this order: /sandboxes/metrics comes before /sandboxes/{sandboxID}. */
-const struct route *const api_tables[] = {
-    e2b_create_routes,  e2b_watch_routes,    e2b_sandbox_routes, e2b_pause_routes,
-    native_box_routes,  e2b_template_routes, e2b_later_routes,   native_watch_routes,
-    native_user_routes, api_tunnel_routes,   system_routes,      NULL,
-};
+#define NATIVE                                                                                     \
+    e2b_create_routes, e2b_watch_routes, e2b_sandbox_routes, e2b_pause_routes, native_box_routes,  \
+        e2b_template_routes, e2b_later_routes, native_watch_routes, native_process_routes,         \
+        native_user_routes, api_tunnel_routes, api_system_routes
+
+const struct route *const native_tables[] = { NATIVE, NULL };
+const struct route *const api_tables[] = { contract_box_routes,
+                                           contract_run_routes,
+                                           contract_file_routes,
+                                           contract_url_routes,
+                                           contract_auth_routes,
+                                           NATIVE,
+                                           NULL };
 
 struct api *api_of(struct call *c) { return c->server->ctx; }
 
@@ -20,7 +28,7 @@ struct actor *api_actor(struct call *c) { return c->user; }
 
 /* ---- who asks ---- */
 
-static struct str credential(const struct call *c)
+struct str api_credential(const struct call *c)
 {
     struct str key = http_get(&c->head, "x-api-key"), scheme;
 
@@ -32,7 +40,7 @@ static struct str credential(const struct call *c)
 
 int api_authenticate(struct call *c, struct err *err)
 {
-    struct str key = credential(c);
+    struct str key = api_credential(c);
     struct actor *who;
 
     if (c->user)
@@ -54,6 +62,8 @@ int api_authenticate(struct call *c, struct err *err)
 
 int api_before(struct call *c, struct err *err)
 {
+    if (contract_owns(c->path) && contract_before(c, err))
+        return -1;
     if (c->route->flags & ROUTE_OPEN)
         return 0;
     if (api_authenticate(c, err))
@@ -77,6 +87,8 @@ void api_failing(struct call *c, const struct err *err)
         call_header(c, "Should-Retry", "false");
     }
 }
+
+bool api_refuse(struct call *c, const struct err *err) { return contract_refuse(c, err); }
 
 /* ---- the request ---- */
 

@@ -2,7 +2,7 @@
  * decides nothing. What the tables say is what is served, checked, documented at /docs and tested.
  *
  * The server: struct httpd { .tables = api_tables, .ctx = &api, .before = api_before,
- * .failing = api_failing, .tell_id = true }. */
+ * .failing = api_failing, .refuse = api_refuse, .tell_id = true }. */
 #ifndef API_API_H
 #define API_API_H
 
@@ -10,6 +10,7 @@
 #include "io/httpd.h"
 
 struct router;
+struct fetch;
 
 enum { API_BODY_MAX = 1 << 20 }; /* what is larger is data, and data goes to the guest */
 
@@ -18,8 +19,17 @@ struct api { /* httpd.ctx; all borrowed */
     struct router *router;       /* the router's own; may be NULL */
     const struct httpd *preview; /* the other listener, for its counters; may be NULL */
     void (*metrics)(struct api *a, struct buf *out); /* more of them for /metrics; may be NULL */
+    struct fetch *fetch; /* for files from and to URLs; NULL: none are */
     const char *version;
     bool tls; /* clients reach us by https */
+    struct {
+        const char *template;    /* of sandboxes that name none */
+        const char *scheme;      /* of their ports' URLs */
+        const char *preview_url; /* with by_path: what such a URL begins with */
+        bool by_path;            /* ports are shown on the preview listener */
+        int64_t mcp_port, code_port;
+        const char *create_fault; /* why the contract can make no sandbox; NULL: it can */
+    } contract;
 };
 
 extern const struct route *const api_tables[]; /* ends with NULL */
@@ -29,8 +39,12 @@ int api_before(struct call *c, struct err *err);
 /* Tells clients that repeat requests by themselves whether that makes sense. */
 void api_failing(struct call *c, const struct err *err);
 
+/* Errors of the contract's paths, in their form; for struct httpd. */
+bool api_refuse(struct call *c, const struct err *err);
+
 struct api *api_of(struct call *c);
-struct actor *api_actor(struct call *c); /* NULL: an open route, nobody asked to be known */
+struct str api_credential(const struct call *c); /* key or token, as it came; empty: none */
+struct actor *api_actor(struct call *c);         /* NULL: an open route, nobody asked to be known */
 /* The same for open routes that some callers may use with a key only. */
 int api_authenticate(struct call *c, struct err *err);
 

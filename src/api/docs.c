@@ -4,7 +4,7 @@
  * by nobody. */
 #include "api/docs.h"
 
-#include "api/api.h"
+#include "api/contract.h"
 #include "base/id.h"
 
 /* ---- text ---- */
@@ -33,9 +33,9 @@ static void put_slug(struct buf *b, const char *tag)
 /* ---- fields ---- */
 
 static const char *const type_names[] = {
-    [F_STR] = "string", [F_INT] = "integer", [F_BOOL] = "boolean",   [F_NUM] = "number",
-    [F_MAP] = "object", [F_STRS] = "array",  [F_BYTES] = "base64",   [F_ENUM] = "string",
-    [F_OBJ] = "object", [F_OBJS] = "array",  [F_JSON] = "any value",
+    [F_STR] = "string", [F_INT] = "integer", [F_BOOL] = "boolean", [F_NUM] = "number",
+    [F_MAP] = "object", [F_STRS] = "array",  [F_BYTES] = "base64", [F_ENUM] = "string",
+    [F_OBJ] = "object", [F_OBJS] = "array",  [F_TEXT] = "string",  [F_JSON] = "any value",
 };
 
 static void put_notes(struct buf *b, const struct field *f)
@@ -93,6 +93,25 @@ static void put_input(struct buf *b, const char *kind, struct str name)
                kind, STR_ARG(name));
 }
 
+static void put_body(struct buf *b, const struct route *r)
+{
+    const char *comma = "";
+
+    if (r->flags & ROUTE_FORM) {
+        for (const struct field *f = r->fields; f->name; f++)
+            buf_printf(b, "<label>%s <input data-form=\"%s\" autocomplete=off type=%s></label> ",
+                       f->name, f->name, f->type == F_BYTES ? "file" : "text");
+        return;
+    }
+    buf_puts(b, "<textarea rows=3 spellcheck=false aria-label=\"Body\">{");
+    for (const struct field *f = r->fields; f->name; f++)
+        if (f->flags & F_REQUIRED) {
+            buf_printf(b, "%s\"%s\": %s", comma, f->name, f->type == F_INT ? "300" : "\"\"");
+            comma = ", ";
+        }
+    buf_puts(b, "}</textarea>");
+}
+
 static void put_form(struct buf *b, const struct route *r)
 {
     buf_puts(b, "<form>");
@@ -100,17 +119,8 @@ static void put_form(struct buf *b, const struct route *r)
         put_input(b, "path", (struct str){ p + 1, (size_t)(strchr(p, '}') - p) - 1 });
     for (const struct field *f = r->query; f && f->name; f++)
         put_input(b, "query", str_of(f->name));
-    if (r->fields) {
-        const char *comma = "";
-
-        buf_puts(b, "<textarea rows=3 spellcheck=false aria-label=\"Body\">{");
-        for (const struct field *f = r->fields; f->name; f++)
-            if (f->flags & F_REQUIRED) {
-                buf_printf(b, "%s\"%s\": %s", comma, f->name, f->type == F_INT ? "300" : "\"\"");
-                comma = ", ";
-            }
-        buf_puts(b, "}</textarea>");
-    }
+    if (r->fields)
+        put_body(b, r);
     buf_puts(b, "<button>Send</button><pre hidden></pre></form>\n");
 }
 
@@ -167,10 +177,14 @@ static const char script[] =
     "t=t.replace('{'+i.dataset.path+'}',encodeURIComponent(i.value||'-'));"
     "for(const i of f.querySelectorAll('[data-query]'))if(i.value)q.set(i.dataset.query,i.value);"
     "const o={method:d.dataset.method,headers:{}},k=document.getElementById('key').value,"
-    "b=f.querySelector('textarea');if(k)o.headers['X-API-Key']=k;"
-    "if(b){o.body=b.value;o.headers['Content-Type']='application/json'}out.hidden=false;"
+    "b=f.querySelector('textarea'),m=f.querySelectorAll('[data-form]');"
+    "if(k)o.headers['Authorization']='Bearer '+k;"
+    "if(b){o.body=b.value;o.headers['Content-Type']='application/json'}"
+    "if(m.length){o.body=new FormData();for(const i of m)"
+    "o.body.append(i.dataset.form,i.files?i.files[0]||'':i.value)}out.hidden=false;"
     "out.textContent='...';try{const r=await fetch(t+(q.size?'?'+q:''),o);let x=await r.text();"
-    "try{x=JSON.stringify(JSON.parse(x),null,2)}catch{}"
+    "try{const j=JSON.parse(x),t=j.access_token||(j.data||{}).access_token;"
+    "if(t)document.getElementById('key').value=t;x=JSON.stringify(j,null,2)}catch{}"
     "out.textContent=r.status+' '+r.statusText+'\\n'+x}catch(x){out.textContent=x}});";
 
 static void put_head(struct buf *b, const char *version, const char *nonce)
@@ -179,16 +193,22 @@ static void put_head(struct buf *b, const char *version, const char *nonce)
         b,
         "<!doctype html><html lang=en><meta charset=utf-8><title>Cove API</title>"
         "<meta name=viewport content=\"width=device-width\"><style nonce=\"%s\">%s</style>"
-        "<h1>Cove API</h1><p>Version %s. Requests carry an API key as <code>X-API-Key</code> "
-        "or <code>Authorization: Bearer</code>. Errors are <code>{\"code\", \"message\"}"
-        "</code> with the matching status. The same as a document: "
-        "<a href=\"/v1/openapi.json\">openapi.json</a>.\n"
-        "<p><label>Key for trying requests: <input id=key type=password autocomplete=off "
+        "<h1>Cove API</h1><p>Version %s. Requests carry an API key as <code>X-API-Key</code>, or "
+        "a key or the token of a login as <code>Authorization: Bearer</code>. Errors are "
+        "<code>{\"code\", \"message\"}</code> with the matching status; below /agent and "
+        "/api/v1 every answer is <code>{\"code\", \"msg\", \"data\"}</code>. The same as "
+        "documents: <a href=\"/v1/openapi.json\">/v1/openapi.json</a>, "
+        "<a href=\"/openapi.json\">/openapi.json</a>.\n"
+        "<p><label>Key or token for trying requests (a login fills it in): <input id=key type=password autocomplete=off "
         "size=50></label>\n",
         nonce, style, version);
 }
 
-static const char *tag_of(const struct route *r) { return r->tag ? r->tag : "Others"; }
+/* Of several the last but one says most: it is the group in the contract's own document. */
+static const char *tag_of(const struct route *r)
+{
+    return !r->tag ? "Others" : strcmp(r->tag, CONTRACT_TAGS) ? r->tag : "Agent Sandbox Management";
+}
 
 static bool tag_seen(const struct route *const *tables, const struct route *row)
 {

@@ -22,7 +22,7 @@ static int pause_sandbox(struct call *c, void *body, struct err *err)
     const struct pause *b = body;
     struct sandbox *s = api_sandbox(c, err);
 
-    if (!s || control_pause(api_of(c)->control, api_actor(c), s, b->memory, err))
+    if (!s || control_pause(api_of(c)->control, api_actor(c), s, NULL, b->memory, err))
         return -1;
     return api_reply_empty(c);
 }
@@ -98,12 +98,12 @@ const struct route e2b_pause_routes[] = {
       sizeof(struct pause), pause_sandbox, "e2bPauseSandbox",
       "Let a sandbox stand still until it is resumed: a paused one is a conflict.", .status = 204,
       TAG },
-    { "POST", "/v2/sandboxes/{sandboxID}/connect", ROUTE_JSON, ROUTE_LENIENT, connect_v2,
-      sizeof(struct connect), connect_sandbox, "e2bConnectSandbox",
+    { "POST", "/v2/sandboxes/{sandboxID}/connect", ROUTE_JSON, ROUTE_LENIENT | ROUTE_OR_201,
+      connect_v2, sizeof(struct connect), connect_sandbox, "e2bConnectSandbox",
       "Its tokens and address, and at least that much time; 201: it was paused, and goes on.",
       .reply = e2b_sandbox, TAG },
-    { "POST", "/sandboxes/{sandboxID}/connect", ROUTE_JSON, ROUTE_LENIENT, connect_v1,
-      sizeof(struct connect), connect_sandbox, "e2bConnectSandboxV1",
+    { "POST", "/sandboxes/{sandboxID}/connect", ROUTE_JSON, ROUTE_LENIENT | ROUTE_OR_201,
+      connect_v1, sizeof(struct connect), connect_sandbox, "e2bConnectSandboxV1",
       "Connect as SDKs up to 2.45 do.", .reply = e2b_sandbox, TAG },
     { "POST", "/sandboxes/{sandboxID}/resume", ROUTE_JSON, ROUTE_LENIENT, resume_fields,
       sizeof(struct connect), resume_sandbox, "e2bResumeSandbox",

@@ -342,7 +342,7 @@ static int pause_box(struct call *c, void *body, struct err *err)
     if (!s)
         return -1;
     control_hold(s);
-    r = control_pause(api_of(c)->control, api_actor(c), s, b->memory, err);
+    r = control_pause(api_of(c)->control, api_actor(c), s, NULL, b->memory, err);
     if (!r)
         r = native_reply_sandbox(c, s, err);
     control_release(s);

@@ -9,7 +9,7 @@ static const struct field_name roles[] = { { "user", ROLE_USER }, { "admin", ROL
 struct user_view {
     const char *name, *created;
     int64_t role;
-    bool locked, has_password;
+    bool locked, has_password, multi_login;
 };
 static const struct field user_view[] = {
     FIELD(struct user_view, name, F_STR, .flags = F_REQUIRED),
@@ -17,6 +17,8 @@ static const struct field user_view[] = {
     FIELD(struct user_view, locked, F_BOOL, .flags = F_REQUIRED, .help = "its keys do not work"),
     FIELD(struct user_view, created, F_STR, .flags = F_REQUIRED),
     FIELD(struct user_view, has_password, F_BOOL, .flags = F_REQUIRED),
+    FIELD(struct user_view, multi_login, F_BOOL, .flags = F_REQUIRED,
+          .help = "a login leaves earlier ones as they are"),
     {},
 };
 struct users_view {
@@ -36,6 +38,7 @@ static struct user_view show_user(struct call *c, const struct user *u)
         .role = u->role,
         .locked = u->locked,
         .has_password = u->password[0] != 0,
+        .multi_login = u->multi_login,
     };
 }
 
@@ -60,12 +63,14 @@ static int list_users(struct call *c, void *body, struct err *err)
 struct new_user {
     char *name, *password;
     int64_t role;
+    bool multi_login;
 };
 static const struct field new_user[] = {
     FIELD(struct new_user, name, F_STR, .flags = F_REQUIRED, .min = 1, .max = USER_NAME,
           .help = "a-z and 0-9, then also . _ -"),
     FIELD(struct new_user, role, F_ENUM, .names = roles),
     FIELD(struct new_user, password, F_STR, .min = 8, .max = 256, .help = "8 bytes or more"),
+    FIELD(struct new_user, multi_login, F_BOOL, .help = "may be logged in several times at once"),
     {},
 };
 
@@ -82,6 +87,9 @@ static int add_user(struct call *c, void *body, struct err *err)
                        USER_NAME);
     if (control_user_add(api_of(c)->control, b->name, (enum user_role)b->role, b->password, &u,
                          err))
+        return -1;
+    u.multi_login = b->multi_login;
+    if (u.multi_login && control_user_save(api_of(c)->control, &u, err))
         return -1;
     view = show_user(c, &u);
     return api_reply(c, &view);
@@ -100,12 +108,13 @@ static int get_user(struct call *c, void *body, struct err *err)
 }
 
 struct user_change {
-    char *locked, *password;
+    char *locked, *multi_login, *password;
     int64_t role;
 };
 static const struct field user_change[] = {
     FIELD(struct user_change, role, F_ENUM, .names = roles, .def = -1),
     FIELD(struct user_change, locked, F_JSON, .max = 5, .help = "true or false"),
+    FIELD(struct user_change, multi_login, F_JSON, .max = 5, .help = "true or false"),
     FIELD(struct user_change, password, F_STR, .min = 8, .max = 256, .help = "8 bytes or more"),
     {},
 };
@@ -119,6 +128,15 @@ static int check_self(struct call *c, const struct user *u, struct err *err)
     return 0;
 }
 
+static int set_bool(const char *field, const char *json, bool *out, struct err *err)
+{
+    if (json && strcmp(json, "true") && strcmp(json, "false"))
+        return err_set(err, ERR_INVALID, "field '%s' must be true or false", field);
+    if (json)
+        *out = !strcmp(json, "true");
+    return 0;
+}
+
 static int change_user(struct call *c, void *body, struct err *err)
 {
     const struct user_change *b = body;
@@ -127,14 +145,11 @@ static int change_user(struct call *c, void *body, struct err *err)
     struct user_view view;
     struct user u;
 
-    if (b->locked && strcmp(b->locked, "true") && strcmp(b->locked, "false"))
-        return err_set(err, ERR_INVALID, "field 'locked' must be true or false");
-    if (control_user_get(control, name, &u, err))
+    if (control_user_get(control, name, &u, err) || set_bool("locked", b->locked, &u.locked, err) ||
+        set_bool("multi_login", b->multi_login, &u.multi_login, err))
         return -1;
     if (b->role >= 0)
         u.role = b->role;
-    if (b->locked)
-        u.locked = !strcmp(b->locked, "true");
     if (check_self(c, &u, err) || control_user_save(control, &u, err) ||
         (b->password && control_user_password(control, name, b->password, err)) ||
         control_user_get(control, name, &u, err))

@@ -1,19 +1,21 @@
 /* native_view.c - a sandbox as /v1 shows it. */
 #include "api/native.h"
 
+/* Of one that never ran none are known: those are left out. */
 const struct field native_limits[] = {
-    FIELD(struct limits, memory_bytes, F_INT, .min = 1, .max = INT64_MAX,
+    FIELD(struct limits, memory_bytes, F_INT, .flags = F_OMIT, .min = 1, .max = INT64_MAX,
           .help = "memory, caches of its own files and kernel memory included"),
-    FIELD(struct limits, cpu_milli, F_INT, .min = 1, .max = INT64_MAX,
+    FIELD(struct limits, cpu_milli, F_INT, .flags = F_OMIT, .min = 1, .max = INT64_MAX,
           .help = "thousandths of a core"),
-    FIELD(struct limits, pids, F_INT, .min = 1, .max = INT64_MAX, .help = "processes and threads"),
-    FIELD(struct limits, io_weight, F_INT, .min = 1, .max = INT64_MAX,
+    FIELD(struct limits, pids, F_INT, .flags = F_OMIT, .min = 1, .max = INT64_MAX,
+          .help = "processes and threads"),
+    FIELD(struct limits, io_weight, F_INT, .flags = F_OMIT, .min = 1, .max = INT64_MAX,
           .help = "share of disk time against others"),
-    FIELD(struct limits, open_files, F_INT, .min = 1, .max = INT64_MAX,
+    FIELD(struct limits, open_files, F_INT, .flags = F_OMIT, .min = 1, .max = INT64_MAX,
           .help = "open files per process"),
-    FIELD(struct limits, disk_bytes, F_INT, .min = 1, .max = INT64_MAX,
+    FIELD(struct limits, disk_bytes, F_INT, .flags = F_OMIT, .min = 1, .max = INT64_MAX,
           .help = "bytes on disk that differ from the template"),
-    FIELD(struct limits, log_bytes, F_INT, .min = 1, .max = INT64_MAX,
+    FIELD(struct limits, log_bytes, F_INT, .flags = F_OMIT, .min = 1, .max = INT64_MAX,
           .help = "output kept per command for a reader that comes later"),
     {},
 };

@@ -8,17 +8,20 @@
 /* ---- health ---- */
 
 struct health {
-    const char *status, *version;
+    const char *status, *timestamp, *version, *service;
 };
 static const struct field health[] = {
-    FIELD(struct health, status, F_STR, .flags = F_REQUIRED, .help = "ok"),
+    FIELD(struct health, status, F_STR, .flags = F_REQUIRED, .help = "healthy"),
+    FIELD(struct health, timestamp, F_STR, .flags = F_REQUIRED),
     FIELD(struct health, version, F_STR, .flags = F_REQUIRED),
+    FIELD(struct health, service, F_STR, .flags = F_REQUIRED, .help = "cove"),
     {},
 };
 
 static int get_health(struct call *c, void *body, struct err *err)
 {
-    const struct health view = { "ok", api_of(c)->version };
+    const struct health view = { "healthy", api_time(c, clock_wall_s() * 1000), api_of(c)->version,
+                                 "cove" };
 
     (void)body, (void)err;
     call_header(c, "Cache-Control", "no-store");
@@ -88,20 +91,47 @@ static int get_openapi(struct call *c, void *body, struct err *err)
     AUTO(buf_free) struct buf json = { 0 };
 
     (void)body, (void)err;
-    openapi_write(&json, &(struct openapi){ "Cove", api_of(c)->version, ABOUT, "X-API-Key" },
-                  api_tables);
+    openapi_write(&json,
+                  &(struct openapi){ .title = "Cove",
+                                     .version = api_of(c)->version,
+                                     .description = ABOUT,
+                                     .key_header = "X-API-Key" },
+                  native_tables);
+    return call_reply_json(c, 200, &json);
+}
+
+#define ABOUT_CONTRACT                                                                             \
+    "The sandbox control plane. Log in at /api/v1/auth/login/swagger and send the token as "       \
+    "Authorization: Bearer; an API key is as good. Every answer is {code, msg, data}. Cove's own " \
+    "API is described at /v1/openapi.json."
+
+static int get_contract(struct call *c, void *body, struct err *err)
+{
+    AUTO(buf_free) struct buf json = { 0 };
+
+    (void)body, (void)err;
+    openapi_write(&json,
+                  &(struct openapi){ .title = "Cove: sandbox control plane",
+                                     .version = api_of(c)->version,
+                                     .description = ABOUT_CONTRACT,
+                                     .envelope = true,
+                                     .key_header = "X-API-Key" },
+                  contract_tables);
     return call_reply_json(c, 200, &json);
 }
 
 #define TAG .body_max = API_BODY_MAX, .tag = "Server"
 
-const struct route system_routes[] = {
+const struct route api_system_routes[] = {
     { "GET", "/health", ROUTE_RAW, ROUTE_OPEN, .fn = get_health, .operation = "getHealth",
       .help = "Whether the server is up.", .reply = health, TAG },
     { "GET", "/metrics", ROUTE_RAW, ROUTE_OPEN, .fn = get_metrics, .operation = "getServerMetrics",
       .help = "Numbers for Prometheus. From another machine: with an admin's key.", TAG },
     { "GET", "/v1/openapi.json", ROUTE_RAW, ROUTE_OPEN, .fn = get_openapi,
       .operation = "getOpenapi", .help = "This API as an OpenAPI 3.1 document.", TAG },
+    { "GET", "/openapi.json", ROUTE_RAW, ROUTE_OPEN, .fn = get_contract,
+      .operation = "getContractOpenapi",
+      .help = "The control-plane contract as an OpenAPI 3.1 document.", TAG },
     { "GET", "/docs", ROUTE_RAW, ROUTE_OPEN, .fn = docs_get, .operation = "getDocs",
       .help = "This API as a page to read and try.", TAG },
     {}

@@ -33,12 +33,22 @@ static int bad_size(const struct reader *r, const struct field *f, const char *w
                    max);
 }
 
+/* A C string ends there, and what follows would be lost in silence. */
+static bool has_nul(json_t *j) { return strlen(json_string_value(j)) != json_string_length(j); }
+
+static const char *not_text(json_t *j)
+{
+    return json_is_string(j) ? "must not contain NUL" : "must be a string";
+}
+
 static int decode_str(const struct reader *r, const struct field *f, json_t *j, char **out)
 {
     size_t max = f->max ? (size_t)f->max : FIELD_STR_MAX;
 
     if (!json_is_string(j))
         return bad(r, f, "must be a string");
+    if (has_nul(j))
+        return bad(r, f, "must not contain NUL");
     if (json_string_length(j) > max)
         return bad_size(r, f, "bytes", json_string_length(j), max);
     if (json_string_length(j) < (size_t)f->min)
@@ -91,8 +101,8 @@ static int decode_map(const struct reader *r, const struct field *f, json_t *j, 
     out->items = arena_alloc(r->a, sizeof(*out->items) * json_object_size(j));
     json_object_foreach(j, key, v)
     {
-        if (!json_is_string(v))
-            return err_set(r->err, ERR_INVALID, "field '%s.%.64s' must be a string", f->name, key);
+        if (!json_is_string(v) || has_nul(v))
+            return err_set(r->err, ERR_INVALID, "field '%s.%.64s' %s", f->name, key, not_text(v));
         out->items[n].key = arena_strdup(r->a, str_of(key));
         out->items[n++].value =
             arena_strdup(r->a, (struct str){ json_string_value(v), json_string_length(v) });
@@ -123,8 +133,8 @@ static int decode_strs(const struct reader *r, const struct field *f, json_t *j,
     out->items = arena_alloc(r->a, sizeof(*out->items) * out->n);
     json_array_foreach(j, i, v)
     {
-        if (!json_is_string(v))
-            return err_set(r->err, ERR_INVALID, "field '%s[%zu]' must be a string", f->name, i);
+        if (!json_is_string(v) || has_nul(v))
+            return err_set(r->err, ERR_INVALID, "field '%s[%zu]' %s", f->name, i, not_text(v));
         out->items[i] =
             arena_strdup(r->a, (struct str){ json_string_value(v), json_string_length(v) });
     }
@@ -167,6 +177,20 @@ static int decode_bytes(const struct reader *r, const struct field *f, json_t *j
     return 0;
 }
 
+static int decode_text(const struct reader *r, const struct field *f, json_t *j, struct bytes *out)
+{
+    size_t n = json_string_length(j), max = f->max ? (size_t)f->max : FIELD_STR_MAX;
+
+    if (!json_is_string(j))
+        return bad(r, f, "must be a string");
+    if (n > max)
+        return bad_size(r, f, "bytes", n, max);
+    out->data = arena_alloc(r->a, n + 1);
+    memcpy(out->data, json_string_value(j), n);
+    out->n = n;
+    return 0;
+}
+
 /* The depth was bounded before the parser saw it, so that writing it does not recurse further. */
 static int decode_json(const struct reader *r, const struct field *f, json_t *j, char **out)
 {
@@ -191,6 +215,7 @@ static int decode_value(const struct reader *r, const struct field *f, json_t *j
     case F_STRS: return decode_strs(r, f, j, at);
     case F_BYTES: return decode_bytes(r, f, j, at);
     case F_OBJS: return decode_objs(r, f, j, at);
+    case F_TEXT: return decode_text(r, f, j, at);
     case F_JSON: return decode_json(r, f, j, at);
     case F_BOOL:
         if (!json_is_boolean(j))
@@ -225,6 +250,7 @@ static void set_default(const struct field *f, void *at)
     case F_BYTES:
     case F_OBJ:
     case F_OBJS:
+    case F_TEXT:
     case F_JSON: break; /* zero is their default */
     }
 }
@@ -297,10 +323,17 @@ int field_decode(const struct field *table, enum field_mode mode, json_t *j, str
     return decode_object(&r, table, j, out);
 }
 
+static bool has_text(const struct field *table)
+{
+    while (table->name && table->type != F_TEXT)
+        table++;
+    return table->name;
+}
+
 int field_decode_text(const struct field *table, enum field_mode mode, struct str text,
                       struct arena *a, void *out, struct err *err)
 {
-    AUTO(json_dropp) json_t *j = json_read(text, err);
+    AUTO(json_dropp) json_t *j = has_text(table) ? json_read_nul(text, err) : json_read(text, err);
 
     return j ? field_decode(table, mode, j, a, out, err) : -1;
 }

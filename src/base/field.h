@@ -48,6 +48,7 @@ enum field_type {
     F_ENUM,  /* int64_t, one of .names */
     F_OBJ,   /* pointer to a struct described by .sub, NULL when absent */
     F_OBJS,  /* struct objs described by .sub; max: number of items */
+    F_TEXT,  /* struct bytes, a JSON string that may hold NULs; max: bytes */
     F_JSON,  /* char *, any value as compact JSON text, NULL when absent; max: bytes */
 };
 
@@ -55,6 +56,7 @@ enum {
     F_REQUIRED = 1, /* absent is an error */
     F_OMIT = 2,     /* writing: leave out zero, NULL, and lists without items */
     F_INT64 = 4,    /* writing: as a string, as protobuf does */
+    F_NULL = 8,     /* writing: NULL text is null, else it is ""; and null may be read */
 };
 
 enum { FIELD_STR_MAX = 64 << 10, FIELD_ITEMS_MAX = 4096 };

@@ -12,6 +12,7 @@ static bool is_zero(const struct field *f, const void *at)
     case F_NUM: return *(const double *)at == 0;
     case F_MAP: return !((const struct map *)at)->n;
     case F_STRS: return !((const struct strs *)at)->n;
+    case F_TEXT:
     case F_BYTES: return !((const struct bytes *)at)->data;
     case F_OBJ: return !*(void *const *)at;
     case F_OBJS: return !((const struct objs *)at)->n;
@@ -56,7 +57,12 @@ static void put_enum(const struct field *f, struct buf *b, int64_t v)
 static void put_value(const struct field *f, struct buf *b, const void *at)
 {
     switch (f->type) {
-    case F_STR: json_put_str(b, str_of(*(char *const *)at)); break;
+    case F_STR:
+        if (f->flags & F_NULL && !*(char *const *)at)
+            json_put_null(b);
+        else
+            json_put_str(b, str_of(*(char *const *)at));
+        break;
     case F_INT: json_put_int(b, *(const int64_t *)at); break;
     case F_BOOL: json_put_bool(b, *(const bool *)at); break;
     case F_NUM: json_put_num(b, *(const double *)at); break;
@@ -64,6 +70,13 @@ static void put_value(const struct field *f, struct buf *b, const void *at)
     case F_STRS: put_strs(b, at); break;
     case F_BYTES:
         json_put_base64(b, ((const struct bytes *)at)->data, ((const struct bytes *)at)->n);
+        break;
+    case F_TEXT:
+        if (f->flags & F_NULL && !((const struct bytes *)at)->data)
+            json_put_null(b);
+        else
+            json_put_str(b, (struct str){ (const char *)((const struct bytes *)at)->data,
+                                          ((const struct bytes *)at)->n });
         break;
     case F_ENUM: put_enum(f, b, *(const int64_t *)at); break;
     case F_OBJ:
@@ -132,8 +145,10 @@ static void schema_enum(const struct field *f, struct buf *b)
 static void schema_value(const struct field *f, struct buf *b)
 {
     switch (f->type) {
+    case F_TEXT:
     case F_STR:
-        json_kv_str(b, "type", "string");
+        json_key(b, "type");
+        json_put_raw(b, f->flags & F_NULL ? STR("[\"string\",\"null\"]") : STR("\"string\""));
         schema_bounds(f, b, "minLength", "maxLength");
         break;
     case F_INT:

@@ -2,6 +2,7 @@
 #include "base/id.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
@@ -47,4 +48,15 @@ void id_hex(char *out, size_t n)
         out[i] = "0123456789abcdef"[raw[--have] & 15];
     }
     out[n] = 0;
+}
+
+void id_uuid(char out[static 37])
+{
+    static const char variants[] = "89ab";
+    char hex[32 + 1];
+
+    id_hex(hex, 32);
+    hex[12] = '4';
+    hex[16] = variants[hex[16] & 3];
+    snprintf(out, 37, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16, hex + 20);
 }

@@ -28,7 +28,7 @@ int json_check_depth(struct str text, struct err *err)
     return 0;
 }
 
-json_t *json_read(struct str text, struct err *err)
+static json_t *read_with(struct str text, size_t flags, struct err *err)
 {
     json_error_t why;
     json_t *j;
@@ -43,11 +43,18 @@ json_t *json_read(struct str text, struct err *err)
     }
     if (json_check_depth(text, err))
         return NULL;
-    j = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+    j = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | flags, &why);
     if (!j)
         err_set(err, ERR_INVALID, "not valid JSON: line %d column %d: %s", why.line, why.column,
                 why.text);
     return j;
+}
+
+json_t *json_read(struct str text, struct err *err) { return read_with(text, 0, err); }
+
+json_t *json_read_nul(struct str text, struct err *err)
+{
+    return read_with(text, JSON_ALLOW_NUL, err);
 }
 
 void json_dropp(json_t **j) { json_decref(*j); }

@@ -14,8 +14,9 @@
 enum { JSON_DEPTH = 64 };
 
 int json_check_depth(struct str text, struct err *err);
-json_t *json_read(struct str text, struct err *err); /* caller drops it; NULL with err */
-void json_dropp(json_t **j);                         /* for AUTO(json_dropp) */
+json_t *json_read(struct str text, struct err *err);     /* caller drops it; NULL with err */
+json_t *json_read_nul(struct str text, struct err *err); /* strings may hold "\u0000" */
+void json_dropp(json_t **j);                             /* for AUTO(json_dropp) */
 
 void json_open(struct buf *b, char bracket);  /* '{' or '[' */
 void json_close(struct buf *b, char bracket); /* '}' or ']' */

@@ -37,6 +37,16 @@ static const struct {
 } variables[] = {
     { "COVE_API_KEY", "the admin's API key on the first start; the key that commands use", true },
     { "COVE_ADMIN_PASSWORD", "the admin's password on the first start", true },
+    { "TOKEN_SECRET_KEY", "signs the tokens of logins; without it the store's own does", true },
+    { "E2B_API_KEY", "of E2B's cloud; chooses nothing, SANDBOX_PROVIDER does", true },
+    { "DAYTONA_API_KEY", "of Daytona's cloud; the same", true },
+    { "DAYTONA_SERVER_URL", "Daytona's API", false },
+    { "DAYTONA_TARGET", "Daytona's region", false },
+    { "DATABASE_URL", "a PostgreSQL server; this release keeps its state in SQLite", true },
+    { "REDIS_HOST", "a Redis server; this release has its queue in its own store", false },
+    { "REDIS_PORT", "its port", false },
+    { "REDIS_DATABASE", "its database", false },
+    { "REDIS_PASSWORD", "its password", true },
     { "COVE_URL", "the server that commands speak to", false },
     { "COVE_CA_FILE", "certificates that commands trust, for a private authority", false },
 };

@@ -13,9 +13,14 @@
 #include "cli/config.h"
 #include "cli/dirs.h"
 #include "cli/settings.h"
+#include "keep/keeper.h"
 
 static const char *const log_levels[] = { "debug", "info", "warn", "error", "off", NULL };
 static const char *const log_formats[] = { "logfmt", "json", NULL };
+
+static const char *const schemes[] = { "http", "https", NULL };
+static const char *const url_forms[] = { "host", "path", NULL };
+static const char *const providers[] = { "local", "e2b", "daytona", NULL };
 
 static const struct args_option serve_options[] = {
     OPTION(struct serve_options, data, "data", ARGS_DIR, .env = "COVE_DATA", .value = "DIR",
@@ -29,6 +34,24 @@ static const struct args_option serve_options[] = {
                    "`none`: nowhere (default: the next port)"),
     OPTION(struct serve_options, domain, "domain", ARGS_TEXT, .env = "COVE_DOMAIN", .value = "NAME",
            .help = "sandboxes' ports are at {port}-{id}.NAME (default localhost:PORT)"),
+    OPTION(struct serve_options, scheme, "scheme", ARGS_CHOICE, .env = "COVE_SCHEME",
+           .value = "SCHEME", .choices = schemes,
+           .help = "of the URLs of sandboxes' ports, where a proxy adds TLS (default: as served)"),
+    OPTION(struct serve_options, by_path, "urls", ARGS_CHOICE, .env = "COVE_URLS", .value = "FORM",
+           .def = "host", .choices = url_forms,
+           .help = "of the control-plane contract: by host name, or by path on --preview-listen"),
+    OPTION(struct serve_options, mcp_port, "mcp-port", ARGS_COUNT, .env = "SANDBOX_MCP_SERVER_PORT",
+           .value = "PORT", .min = 1, .max = 65535, .def = "6060",
+           .help = "of the MCP server inside, for mcp_url"),
+    OPTION(struct serve_options, code_port, "code-port", ARGS_COUNT,
+           .env = "SANDBOX_CODE_SERVER_PORT", .value = "PORT", .min = 1, .max = 65535,
+           .def = "9000", .help = "of the editor inside, for vscode_url"),
+    OPTION(struct serve_options, provider, "provider", ARGS_CHOICE, .env = "SANDBOX_PROVIDER",
+           .value = "NAME", .def = "local", .choices = providers,
+           .help = "where machines come from: nothing else chooses it, no key in the environment"),
+    OPTION(struct serve_options, template, "template", ARGS_TEXT, .env = "E2B_TEMPLATE_ID",
+           .value = "NAME",
+           .help = "one more name of the default template, until one of that name is added"),
     OPTION(struct serve_options, tls_cert, "tls-cert", ARGS_FILE, .env = "COVE_TLS_CERT",
            .value = "FILE", .help = "certificate chain; `cove tls init` makes one"),
     OPTION(struct serve_options, tls_key, "tls-key", ARGS_FILE, .env = "COVE_TLS_KEY",
@@ -40,6 +63,12 @@ static const struct args_option serve_options[] = {
     OPTION(struct serve_options, allow_mounts, "allow-mount", ARGS_DIR, .env = "COVE_ALLOW_MOUNT",
            .value = "DIR", .flags = ARGS_REPEAT,
            .help = "host directories that sandboxes may be shown; none without it"),
+    OPTION(struct serve_options, fetch_allow, "fetch-allow", ARGS_TEXT, .env = "COVE_FETCH_ALLOW",
+           .value = "PREFIX", .flags = ARGS_REPEAT,
+           .help = "addresses that files may be fetched from and sent to beside the public "
+                   "internet: 10.1.0.0/16"),
+    OPTION(struct serve_options, fetch_ca, "fetch-ca", ARGS_FILE, .env = "COVE_FETCH_CA",
+           .value = "FILE", .help = "certificates to trust there instead of the machine's, PEM"),
     OPTION(struct serve_options, ephemeral, "ephemeral", ARGS_SWITCH, .env = "COVE_EPHEMERAL",
            .help = "end all sandboxes when the server ends"),
     OPTION(struct serve_options, paused_retention, "paused-retention", ARGS_DURATION,
@@ -126,13 +155,29 @@ static int sort_descriptors(struct serve *s, bool lifeline, struct err *err)
 
 static void forget(struct serve *s)
 {
-    char *const owned[] = { s->data_dir, s->run_dir,   s->state_dir, s->url,         s->preview_url,
-                            s->domain,   s->tls_chain, s->tls_key,   s->shown_chain, s->shown_key };
+    char *const owned[] = { s->data_dir,    s->run_dir,   s->state_dir, s->url,
+                            s->preview_url, s->domain,    s->tls_chain, s->tls_key,
+                            s->shown_chain, s->shown_key, s->fetch_ca };
 
     for (size_t i = 0; i < ARRAY_LEN(owned); i++)
         free(owned[i]);
+    if (s->token_secret)
+        explicit_bzero(s->token_secret, strlen(s->token_secret));
+    free(s->token_secret);
     explicit_bzero(s->key, sizeof(s->key));
     explicit_bzero(s->password, sizeof(s->password));
+}
+
+static int read_fetch(struct serve *s, struct err *err)
+{
+    const struct args_list *allow = &s->o->fetch_allow;
+
+    for (size_t i = 0; i < allow->n; i++)
+        if (netrange_list_add(&s->fetch_allow, str_of(allow->items[i]), err))
+            return err_in(err, "--fetch-allow");
+    if (s->fetch_ca && access(s->fetch_ca, R_OK))
+        return err_sys(err, "--fetch-ca %.150s", s->fetch_ca);
+    return 0;
 }
 
 static int run_serve(struct args *a)
@@ -155,7 +200,11 @@ static int run_serve(struct args *a)
     s.run_dir = absolute(s.o->run_dir, dirs_run());
     s.tls_chain = absolute(s.o->tls_cert, NULL);
     s.tls_key = absolute(s.o->tls_key, NULL);
-    status = serve_setup(&s, &err) ? args_fail(a, 1, &err) : serve_monitor(&s);
+    s.fetch_ca = absolute(s.o->fetch_ca, NULL);
+    adopt_boot(s.boot);
+    status = read_fetch(&s, &err) ? args_fail(a, 2, &err) : 0;
+    if (!status)
+        status = serve_setup(&s, &err) ? args_fail(a, 1, &err) : serve_monitor(&s);
     forget(&s);
     return status;
 }

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/serve.h"
+#include "io/fetch.h"
 #include "io/tls.h"
 #include "router/router.h"
 
@@ -68,11 +69,15 @@ static int find_keeper(struct server *v, struct provider **out, struct err *err)
     return 0;
 }
 
+static void router_figures(struct api *a, struct buf *out) { router_metrics(a->router, out); }
+
 static int begin(struct server *v, struct err *err)
 {
     struct opening o = { v, err, 0 };
     struct provider *p = NULL;
     struct control_options c = { .run_dir = v->s->run_dir,
+                                 .boot = v->s->boot,
+                                 .token_secret = v->s->token_secret,
                                  .domain = v->s->domain,
                                  .allow_mounts = v->s->o->allow_mounts.items,
                                  .ephemeral = v->s->o->ephemeral,
@@ -84,7 +89,14 @@ static int begin(struct server *v, struct err *err)
         return -1;
     c.store = v->store;
     c.provider = provider_trace(p);
-    return control_open(&c, &v->control, err) || serve_admin(v->s, v->control, err) ? -1 : 0;
+    if (control_open(&c, &v->control, err) || serve_admin(v->s, v->control, err))
+        return -1;
+    v->api = (struct api){ .control = v->control,
+                           .version = COVE_VERSION,
+                           .metrics = router_figures,
+                           .tls = v->tls != NULL };
+    serve_contract_api(v->s, &v->api);
+    return 0;
 }
 
 struct listening {
@@ -128,23 +140,18 @@ static void announce(const struct serve *s)
     fflush(stdout);
 }
 
-static void router_figures(struct api *a, struct buf *out) { router_metrics(a->router, out); }
-
 static void open_doors(struct server *v)
 {
     struct conn_guard *guard = v->tls ? tls_guard(v->tls) : NULL;
 
-    v->api = (struct api){ .control = v->control,
-                           .preview = v->s->preview >= 0 ? &v->preview : NULL,
-                           .version = COVE_VERSION,
-                           .metrics = router_figures,
-                           .tls = v->tls != NULL };
+    v->api.preview = v->s->preview >= 0 ? &v->preview : NULL;
     v->api.router = router_open(v->control, v->tls != NULL);
     v->http = (struct httpd){ .tables = api_tables,
                               .ctx = &v->api,
                               .first = router_first,
                               .before = api_before,
                               .failing = api_failing,
+                              .refuse = api_refuse,
                               .tell_id = true,
                               .tls = guard };
     v->preview = (struct httpd){
@@ -222,7 +229,7 @@ static void server_main(void *arg)
         serve_until_told(v);
     if (v->control)
         control_close(v->control);
-    co_cancel_all();
+    co_cancel_all(); /* calls under way still use the router and the fetcher: those stay */
     co_close(v->signals);
 }
 
@@ -257,6 +264,7 @@ int serve_run(struct serve *s)
         log_error("no event loop", KV("error", strerrordesc_np(errno)));
         return 1;
     }
+    fetch_closep(&v.api.fetch);
     router_close(v.api.router);
     store_closep(&v.store);
     tls_closep(&v.tls);

@@ -329,7 +329,7 @@ int serve_setup(struct serve *s, struct err *err)
 {
     umask(022);
     return find_user(s, err) || make_directories(s, err) || serve_tls_copy(s, err) < 0 ||
-                   open_listeners(s, err) || find_secrets(s, err)
+                   open_listeners(s, err) || find_secrets(s, err) || serve_contract(s, err)
                ? -1
                : 0;
 }

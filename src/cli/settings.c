@@ -2,7 +2,9 @@
  * serves both. */
 #include "cli/settings.h"
 
+#include "api/contract.h"
 #include "control/control.h"
+#include "io/fetch.h"
 #include "io/http.h"
 #include "io/proxy.h"
 #include "jail/dns_relay.h"
@@ -11,7 +13,16 @@
 #include "provider/provider.h"
 #include "router/router.h"
 
-const struct setting *const settings_of_serve[] = {
-    http_settings, client_settings, proxy_settings,    control_settings, keep_settings,
-    dns_settings,  volume_settings, provider_settings, router_settings,  NULL
-};
+const struct setting *const settings_of_serve[] = { http_settings,
+                                                    client_settings,
+                                                    proxy_settings,
+                                                    control_settings,
+                                                    control_auth_settings,
+                                                    contract_settings,
+                                                    fetch_settings,
+                                                    keep_settings,
+                                                    dns_settings,
+                                                    volume_settings,
+                                                    provider_settings,
+                                                    router_settings,
+                                                    NULL };

@@ -10,7 +10,7 @@
 
 struct user_options {
     struct remote_options remote;
-    bool admin, password;
+    bool admin, password, test, multi_login;
 };
 
 struct user {
@@ -66,7 +66,7 @@ static int list(struct remote *r, struct err *err)
 /* ---- changes ---- */
 
 static int change(struct remote *r, const char *method, const char *name, struct buf *body,
-                  const char *done, struct err *err)
+                  const char *who, const char *done, struct err *err)
 {
     AUTO(buf_free) struct buf target = { 0 };
     AUTO(buf_free) struct buf reply = { 0 };
@@ -84,7 +84,7 @@ static int change(struct remote *r, const char *method, const char *name, struct
     if (r->o->json)
         remote_print(&reply);
     else
-        printf("user %s: %s\n", r->args->words[0], done);
+        printf("user %s: %s\n", who, done);
     return 0;
 }
 
@@ -100,18 +100,45 @@ static int put_password(struct remote *r, struct buf *b, struct err *err)
     return 0;
 }
 
+/* Everybody knows this one: it is printed in a document. */
+static const char test_user[] = "sandbox_test", test_password[] = "TestPass123!";
+
+static int name_of_new(struct remote *r, const struct user_options *o, const char **out,
+                       struct err *err)
+{
+    *out = o->test ? test_user : r->args->n ? r->args->words[0] : NULL;
+    if (!*out)
+        return err_set(err, ERR_INVALID, "NAME is missing");
+    if (o->test && (r->args->n || o->password))
+        return err_set(err, ERR_INVALID, "--test has a name and a password of its own");
+    return 0;
+}
+
 static int add(struct remote *r, struct err *err)
 {
     const struct user_options *o = r->args->values;
     AUTO(buf_free) struct buf b = { 0 };
+    const char *name;
 
+    if (name_of_new(r, o, &name, err))
+        return -1;
     json_open(&b, '{');
-    json_kv_str(&b, "name", r->args->words[0]);
+    json_kv_str(&b, "name", name);
     json_kv_str(&b, "role", o->admin ? "admin" : "user");
+    if (o->multi_login)
+        json_kv_bool(&b, "multi_login", true);
+    if (o->test)
+        json_kv_str(&b, "password", test_password);
     if (o->password && put_password(r, &b, err))
         return -1;
     json_close(&b, '}');
-    return change(r, "POST", NULL, &b, "added (cove key add --user makes an API key)", err);
+    if (o->test)
+        fprintf(stderr, "%s: anybody who can reach the server knows this user's password\n",
+                r->args->path);
+    return change(r, "POST", NULL, &b, name,
+                  o->test ? "added, password TestPass123!"
+                          : "added (cove key add --user makes an API key)",
+                  err);
 }
 
 static int passwd(struct remote *r, struct err *err)
@@ -122,7 +149,7 @@ static int passwd(struct remote *r, struct err *err)
     if (put_password(r, &b, err))
         return -1;
     json_close(&b, '}');
-    return change(r, "PATCH", r->args->words[0], &b, "password changed", err);
+    return change(r, "PATCH", r->args->words[0], &b, r->args->words[0], "password changed", err);
 }
 
 static int set_locked(struct remote *r, bool locked, struct err *err)
@@ -132,7 +159,8 @@ static int set_locked(struct remote *r, bool locked, struct err *err)
     json_open(&b, '{');
     json_kv_bool(&b, "locked", locked);
     json_close(&b, '}');
-    return change(r, "PATCH", r->args->words[0], &b, locked ? "locked" : "unlocked", err);
+    return change(r, "PATCH", r->args->words[0], &b, r->args->words[0],
+                  locked ? "locked" : "unlocked", err);
 }
 
 static int lock(struct remote *r, struct err *err) { return set_locked(r, true, err); }
@@ -147,10 +175,17 @@ static const struct args_option add_options[] = {
     OPTION(struct user_options, admin, "admin", ARGS_SWITCH, .help = "may do everything"),
     OPTION(struct user_options, password, "password", ARGS_SWITCH,
            .help = "read a password from standard input"),
+    OPTION(struct user_options, multi_login, "multi-login", ARGS_SWITCH,
+           .help = "a login leaves the user's earlier ones as they are"),
+    OPTION(struct user_options, test, "test", ARGS_SWITCH,
+           .help = "the test user of the control-plane contract: sandbox_test, TestPass123!"),
     COMMON,
     {}
 };
 
+static const struct args_word add_words[] = {
+    { .name = "NAME", .help = "a-z 0-9 . _ -", .flags = ARGS_OPTIONAL }, {}
+};
 static const struct args_word words[] = { { .name = "NAME", .help = "a-z 0-9 . _ -" }, {} };
 
 #define RUN(what)                                                                                  \
@@ -173,7 +208,7 @@ RUN(unlock)
                                                    .size = sizeof(struct user_options),            \
                                                    .words = (wanted),                              \
                                                    .run = run_##what }
-SUB(add, add_options, words, "add a user");
+SUB(add, add_options, add_words, "add a user");
 SUB(list, options, NULL, "show all users");
 SUB(passwd, options, words, "set a user's password, read from standard input");
 SUB(lock, options, words, "refuse a user's keys and password from now on");

@@ -97,7 +97,8 @@ static int64_t deadline_of(const struct live *l, const struct machine_state *m)
 
     if (!l->s.life.timeout_ms)
         return NEVER;
-    if (m->left_ms != NEVER && m->limits.lifetime_ms == net)
+    /* One that is to be paused has the longest lifetime there is, which says nothing. */
+    if (l->s.life.expiry == EXPIRY_KILL && m->left_ms != NEVER && m->limits.lifetime_ms == net)
         return co_now() + MAX(m->left_ms - GRACE_MS, (int64_t)0);
     return co_now() + (left >= 0 && left <= l->s.life.timeout_ms ? left : l->s.life.timeout_ms);
 }

@@ -225,6 +225,7 @@ static void tend(void *arg)
         pruned_at = co_now();
         if (control_store(c, prune, &before, &err) < 0)
             log_warn("ended sandboxes are not forgotten", KV("error", err.msg));
+        retry_tend(c);
     }
 }
 
@@ -276,6 +277,7 @@ static struct control *new_control(const struct control_options *o)
     list_init(&c->sampling);
     co_cond_init(&c->task_ended);
     co_cond_init(&c->heap_changed);
+    co_cond_init(&c->retry_added);
     co_cond_init(&c->sampling_begun);
     co_cond_init(&c->leftover_added);
     pool_init(c);
@@ -284,13 +286,14 @@ static struct control *new_control(const struct control_options *o)
 
 int control_open(const struct control_options *o, struct control **out, struct err *err)
 {
-    static co_fn *const services[] = { life_serve, leftover_serve, samples_serve, pool_serve,
-                                       tend };
+    static co_fn *const services[] = { life_serve, leftover_serve, samples_serve,
+                                       pool_serve, retry_serve,    tend };
     struct control *c = new_control(o);
 
     static_assert(ARRAY_LEN(services) <= SERVICES, "room to remember them");
     *out = c;
-    if (control_store(c, learn_node, c, err) || control_adopt(c, err))
+    if (control_store(c, learn_node, c, err) || sessions_init(c, o->token_secret, err) ||
+        retry_open(c, o->boot, err) || control_adopt(c, err))
         goto failed;
     for (size_t i = 0; i < ARRAY_LEN(services); i++)
         if (serve(c, services[i], err))
@@ -383,9 +386,11 @@ void control_close(struct control *c)
     wait_for_tasks(c, until);
     leftover_finish(c);
     forget_all(c);
+    retry_close(c);
     client_finish(&c->client);
     provider_closep(&c->provider);
     keys_finish(c);
+    sessions_finish(c);
     for (char **p = c->allow_mounts; p && *p; p++)
         free(*p);
     free(c->allow_mounts);

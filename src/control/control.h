@@ -18,7 +18,9 @@ struct control;
 struct control_options {
     struct store *store;       /* borrowed: closed by the caller, after control_close() */
     const char *run_dir;       /* of the keeper */
+    const char *boot;          /* names this start of the machine; NULL: unknown */
     struct provider *provider; /* owned from here on; its on_event was given control_event */
+    const char *token_secret;  /* signs logins' tokens; NULL: the store's own */
     const char *domain;        /* of sandboxes' host names: "localhost:8000", "cove.example" */
     const char *const *allow_mounts; /* prefixes; NULL-terminated; NULL: none */
     bool ephemeral;                  /* control_close() ends every sandbox */
@@ -26,7 +28,8 @@ struct control_options {
     bool one_user;                   /* inside there is no user but root: he is the default */
 };
 
-extern const struct setting control_settings[]; /* pool.size, pool.memory-bytes, control.... */
+extern const struct setting control_auth_settings[]; /* auth....: session.c */
+extern const struct setting control_settings[];      /* pool.size, pool.memory-bytes, control.... */
 
 /* Reads the store, adopts what lives, finishes or undoes what was half done, starts the pool and
  * the life cycle. In a coroutine. *out is set from the beginning on (NULL again on failure): it is
@@ -45,7 +48,8 @@ struct actor {
     char name[USER_NAME + 1];
 };
 
-/* From an API key; remembered in memory for a while, so that a request costs no query. */
+/* From an API key, or the token of a login; remembered in memory for a while, so that a request
+ * costs no query. */
 int control_actor_by_key(struct control *c, struct str key, struct actor *out, struct err *err);
 int control_user_add(struct control *c, const char *name, enum user_role role,
                      const char *password /* or NULL */, struct user *out, struct err *err);
@@ -64,6 +68,35 @@ int control_key_check(const char *key, struct err *err);
 int control_password_check(const char *password, struct err *err);
 int control_key_list(struct control *c, int64_t user, store_key_fn *fn, void *arg, struct err *err);
 int control_key_remove(struct control *c, int64_t user, const char *id, struct err *err);
+
+/* ---- logins ---- */
+
+/* Sentences that a facade may have words of its own for; see also jwt.h. */
+#define TOKEN_SUPERSEDED "the token works no more: its login has ended, log in again"
+#define LOGIN_WRONG      "wrong user name or password"
+#define LOGIN_LOCKED     "this user cannot log in now: locked, or too many wrong passwords"
+
+struct login_request {
+    const char *peer; /* the address it comes from: attempts are counted by it */
+    const char *name, *password;
+    bool by_query; /* the login of API pages, which has a rate of its own */
+};
+
+struct login { /* zeroed before; control_login_free() it */
+    struct user user;
+    struct session session;
+    struct buf token;
+};
+
+/* ERR_NOT_FOUND no such user, ERR_DENIED a wrong password or a locked user, ERR_LIMIT too many
+ * attempts. Parks for as long as hashing takes. Earlier logins of the user end, unless he may have
+ * several. */
+int control_login(struct control *c, const struct login_request *rq, struct login *out,
+                  struct err *err);
+/* A new token for one that works, which then works no more. */
+int control_refresh(struct control *c, struct str token, struct login *out, struct err *err);
+int control_logout(struct control *c, struct str token, struct err *err);
+void control_login_free(struct login *l);
 
 /* ---- sandboxes ---- */
 
@@ -104,8 +137,8 @@ int control_set_timeout(struct control *c, const struct actor *who, struct sandb
                         bool extend, struct err *err);
 /* Its files are on disk, its processes stand still, and so does its time. Parks for as long as
  * writing out takes. ERR_CONFLICT: it is paused already. */
-int control_pause(struct control *c, const struct actor *who, struct sandbox *s, bool memory,
-                  struct err *err);
+int control_pause(struct control *c, const struct actor *who, struct sandbox *s,
+                  const char *reason /* for the log; or NULL */, bool memory, struct err *err);
 /* It goes on, and has ms from now on; 0: no time-out; -1: as it was last set. ERR_CONFLICT: it is
  * not paused. */
 int control_resume(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
@@ -116,6 +149,19 @@ int control_connect(struct control *c, const struct actor *who, struct sandbox *
 /* A request for it has come: a paused one with auto_resume goes on. ERR_CONFLICT: it stays paused.
  */
 int control_wake(struct control *c, struct sandbox *s, struct err *err);
+/* An operation on it begins: one that is paused goes on, whatever its maker said of requests. While
+ * one is under way it is not idle. ERR_CONFLICT: it neither runs nor is paused. Each that succeeded
+ * is followed by control_work_end(); hold s meanwhile. */
+int control_work_begin(struct control *c, const struct actor *who, struct sandbox *s,
+                       struct err *err);
+void control_work_end(struct sandbox *s);
+/* It may be idle for so long, from now on. */
+int control_set_idle(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
+                     struct err *err);
+struct sandbox_times {                /* unix ms; 0: never */
+    int64_t started, stopped, active; /* last: it began to run; it was paused; it was used */
+};
+int control_times(struct control *c, struct sandbox *s, struct sandbox_times *out, struct err *err);
 int control_set_limits(struct control *c, const struct actor *who, struct sandbox *s,
                        const struct limits *l, struct err *err);
 /* A call to its guest waits for long: a look at it, in the background. One that was stopped, or

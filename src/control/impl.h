@@ -8,6 +8,7 @@
 
 #include "base/lazy.h"
 #include "control/control.h"
+#include "queue/queue.h"
 
 extern struct lazy lazy_crypt;
 
@@ -33,6 +34,7 @@ struct pool;     /* pool.c */
 struct tally;    /* table.c */
 struct leftover; /* end.c */
 struct key_cache;
+struct sessions; /* session.c */
 
 struct way { /* to one port of one sandbox: what a struct client_to points to */
     struct way *next;
@@ -50,6 +52,7 @@ struct live {
     struct list all; /* in control.all, in order of creation; a removed one is out of all lists */
     struct list by_id, by_uuid, by_key;
 
+    int64_t working;           /* operations under way: while there are any it is not idle */
     int64_t deadline, touched; /* monotonic ms; NEVER: no deadline */
     int64_t due;               /* when to look at it: the heap's key */
     size_t slot;               /* in the heap */
@@ -110,6 +113,11 @@ struct control {
     size_t nheap, heap_cap;
     struct co_cond heap_changed;
 
+    struct queue *queue; /* what failed and is tried again */
+    char *retries;       /* our topic in it */
+    struct co_cond retry_added;
+    uint64_t retry_news; /* counts them, so that one that comes while we look is not missed */
+
     struct list pools;
     struct pool *pool_default;
     struct co_cond refill;
@@ -123,6 +131,7 @@ struct control {
     struct leftover *trying;    /* those of them that are being tried again */
     struct co_cond leftover_added;
     struct key_cache *keys;
+    struct sessions *sessions;
     struct counts counts;
 };
 
@@ -202,6 +211,9 @@ uint64_t life_net_ms(const struct life *l); /* the provider's own lifetime for i
 void life_arm(struct live *l);              /* after its deadline or state changed */
 void life_disarm(struct live *l);
 void life_serve(void *control);
+/* Tries once more what has failed for so long since its end came, at end_ms of its record (0: it
+ * was idle). 0: done, or nothing left to do; 1 given up, with err; -1 with err. With its lock. */
+int life_retry(struct live *l, int64_t end_ms, int64_t failed_ms, struct err *err);
 /* Holds off others; what `who` may not see or has ended is ERR_NOT_FOUND. live_unlock() it. */
 int life_lock(struct live *l, const struct actor *who, struct err *err);
 int life_extend(struct live *l, const struct actor *who, int64_t ms, struct err *err);
@@ -243,6 +255,13 @@ void pool_metrics(struct control *c, struct buf *out);
 
 int control_adopt(struct control *c, struct err *err);
 
+/* ---- retry.c ---- */
+int retry_open(struct control *c, const char *boot, struct err *err);
+void retry_close(struct control *c);
+int retry_later(struct live *l, struct err *err); /* life_retry() is called in a while */
+void retry_serve(void *control);
+void retry_tend(struct control *c); /* forgets old dead letters */
+
 /* ---- pause, all with l's lock ---- */
 
 int life_pause(struct live *l, const char *actor, const char *why, bool files_only,
@@ -262,5 +281,11 @@ void samples_free(struct live *l);
 void samples_serve(void *control);
 void reach_free(struct live *l);
 void keys_finish(struct control *c);
+void users_changed(struct control *c); /* what keys and tokens stand for is forgotten */
+int sessions_init(struct control *c, const char *secret, struct err *err);
+void sessions_finish(struct control *c);
+/* Whose token it is, and how long it is good for. */
+int session_user(struct control *c, struct str token, struct user *out, int64_t *left_ms,
+                 struct err *err);
 
 #endif

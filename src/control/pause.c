@@ -340,20 +340,22 @@ static int not_now(const struct live *l, struct err *err)
 
 static const char *name_of(const struct actor *who) { return who ? who->name : "system"; }
 
-static int pause_locked(struct live *l, const struct actor *who, bool memory, struct err *err)
+static int pause_locked(struct live *l, const struct actor *who, const char *reason, bool memory,
+                        struct err *err)
 {
-    char why[USER_NAME + 32];
+    char why[USER_NAME + 160];
 
     if (l->s.state == SANDBOX_PAUSED)
         return err_set(err, ERR_CONFLICT, "sandbox %s is paused already", l->s.id);
     if (l->s.state != SANDBOX_RUNNING)
         return not_now(l, err);
-    snprintf(why, sizeof(why), "%s asked for it", name_of(who));
+    snprintf(why, sizeof(why), "%s asked for it%s%.120s", name_of(who), reason ? ": " : "",
+             reason ? reason : "");
     return life_pause(l, name_of(who), why, !memory, err);
 }
 
-int control_pause(struct control *c, const struct actor *who, struct sandbox *s, bool memory,
-                  struct err *err)
+int control_pause(struct control *c, const struct actor *who, struct sandbox *s, const char *reason,
+                  bool memory, struct err *err)
 {
     AUTO(live_releasep) struct live *l = live_of(s);
     int r;
@@ -362,7 +364,7 @@ int control_pause(struct control *c, const struct actor *who, struct sandbox *s,
     live_hold(l);
     if (life_lock(l, who, err))
         return -1;
-    r = pause_locked(l, who, memory, err);
+    r = pause_locked(l, who, reason, memory, err);
     live_unlock(l);
     return r;
 }
@@ -433,4 +435,68 @@ int control_wake(struct control *c, struct sandbox *s, struct err *err)
                 : err_set(err, ERR_CONFLICT, "sandbox %s is paused: resume it first", l->s.id);
     live_unlock(l);
     return r;
+}
+
+static int work_locked(struct live *l, const struct actor *who, struct err *err)
+{
+    switch ((enum sandbox_state)l->s.state) {
+    case SANDBOX_RUNNING: return 0;
+    case SANDBOX_PAUSING:
+    case SANDBOX_PAUSED:
+    case SANDBOX_RESUMING: return resume_locked(l, who, -1, true, err);
+    case SANDBOX_CREATING:
+    case SANDBOX_ENDING:
+    case SANDBOX_ENDED:
+    case SANDBOX_STATES: break;
+    }
+    return err_set(err, ERR_CONFLICT, "sandbox %s neither runs nor is paused: it is %s", l->s.id,
+                   sandbox_state_names[l->s.state]);
+}
+
+int control_work_begin(struct control *c, const struct actor *who, struct sandbox *s,
+                       struct err *err)
+{
+    AUTO(live_releasep) struct live *l = live_of(s);
+    int r;
+
+    (void)c;
+    live_hold(l);
+    if (l->s.state != SANDBOX_RUNNING) {
+        if (life_lock(l, who, err))
+            return -1;
+        r = work_locked(l, who, err);
+        live_unlock(l);
+        if (r)
+            return -1;
+    }
+    l->working++;
+    l->touched = co_now();
+    return 0;
+}
+
+/* ---- when ---- */
+
+static int note_times(void *arg, const struct event *e)
+{
+    struct sandbox_times *t = arg;
+
+    if (!strcmp(e->kind, "paused"))
+        t->stopped = e->at_ms;
+    else if (!strcmp(e->kind, "resumed") || !strcmp(e->kind, "restarted"))
+        t->started = e->at_ms;
+    return 0;
+}
+
+int control_times(struct control *c, struct sandbox *s, struct sandbox_times *out, struct err *err)
+{
+    AUTO(live_releasep) struct live *l = live_of(s);
+
+    live_hold(l);
+    *out = (struct sandbox_times){ .started = s->started_ms };
+    if (control_events(c, s->id, 0, INT32_MAX, note_times, out, err))
+        return -1;
+    if (l->s.state == SANDBOX_RUNNING) /* it was, and goes on again */
+        out->stopped = 0;
+    out->active = l->touched ? control_wall_ms() - (co_now() - l->touched) : out->started;
+    return 0;
 }

@@ -1,6 +1,7 @@
 /* users.c - who asks: users, their keys and passwords. Passwords are hashed by yescrypt on a
- * worker; of a key only its SHA-256 is known. What a key stands for is remembered for a while, so
- * that a request costs no query; every change of a user or key forgets all of it. */
+ * worker; of a key only its SHA-256 is known. What a key or a token stands for is remembered for a
+ * while, so that a request costs no query; every change of a user, key or login forgets all of it.
+ */
 #include <crypt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "control/impl.h"
+#include "io/jwt.h"
 
 enum {
     CACHED = 512, /* keys; a newer one takes the place of an older */
@@ -16,6 +18,7 @@ enum {
     USED_MS = 60000, /* how exactly the time of a key's last use is known */
     PASSWORD_MIN = 8,
     PASSWORD_MAX = 256,
+    PASSWORD_LONG = 16, /* from here on its length is enough */
     KEY_MIN = 16,
     KEY_TEXT = 64, /* of a caller's buffer */
 };
@@ -39,7 +42,7 @@ void keys_finish(struct control *c)
     free(TAKE(c->keys, NULL));
 }
 
-static void forget_keys(struct control *c)
+void users_changed(struct control *c)
 {
     uint64_t generation = c->keys ? c->keys->generation : 0;
 
@@ -105,7 +108,7 @@ static void used(struct control *c, struct key_entry *e)
 {
     struct using *u;
 
-    if (c->closing || (e->used && co_now() - e->used < USED_MS))
+    if (!e->id[0] || c->closing || (e->used && co_now() - e->used < USED_MS))
         return;
     e->used = co_now();
     u = xcalloc(1, sizeof(*u));
@@ -115,16 +118,30 @@ static void used(struct control *c, struct key_entry *e)
         free(u);
 }
 
-static int ask(struct control *c, const char *hash, struct actor *out, struct err *err)
+static int ask_key(struct control *c, const char *hash, struct looking *w, struct err *err)
+{
+    w->hash = hash;
+    if (!control_store(c, look_up, w, err))
+        return 0;
+    return err->code == ERR_NOT_FOUND
+               ? err_set(err, ERR_UNAUTHENTICATED, "this API key is not known")
+               : -1;
+}
+
+/* A token of a login is longer than any key. */
+static bool is_token(struct str credential) { return credential.n >= KEY_TEXT; }
+
+static int ask(struct control *c, struct str credential, const char *hash, struct actor *out,
+               struct err *err)
 {
     struct looking w = { .hash = hash };
     struct key_entry *e = entry_of(c, hash);
     uint64_t generation = c->keys->generation;
+    int64_t good_ms = CACHED_MS;
 
-    if (control_store(c, look_up, &w, err))
-        return err->code == ERR_NOT_FOUND
-                   ? err_set(err, ERR_UNAUTHENTICATED, "this API key is not known")
-                   : -1;
+    if (is_token(credential) ? session_user(c, credential, &w.user, &good_ms, err)
+                             : ask_key(c, hash, &w, err))
+        return -1;
     if (w.user.locked)
         return err_set(err, ERR_DENIED, "user %s is locked", w.user.name);
     *out = (struct actor){ .user = w.user.id, .admin = w.user.role == ROLE_ADMIN };
@@ -132,9 +149,9 @@ static int ask(struct control *c, const char *hash, struct actor *out, struct er
     if (generation != c->keys->generation)
         return 0;
     *e = (struct key_entry){ .actor = *out,
-                             .until = co_now() + CACHED_MS,
+                             .until = co_now() + MIN(good_ms, (int64_t)CACHED_MS),
                              .used = strcmp(e->id, w.key.id) ? 0 : e->used };
-    memcpy(e->hash, w.key.hash, sizeof(e->hash));
+    memcpy(e->hash, hash, sizeof(e->hash));
     memcpy(e->id, w.key.id, sizeof(e->id));
     used(c, e);
     return 0;
@@ -145,12 +162,14 @@ int control_actor_by_key(struct control *c, struct str key, struct actor *out, s
     char hash[KEY_HASH + 1];
     struct key_entry *e;
 
-    if (!key.n || key.n >= KEY_TEXT)
+    if (!key.n)
         return err_set(err, ERR_UNAUTHENTICATED, "this API key is not known");
+    if (key.n > JWT_MAX) /* not worth a hash */
+        return err_set(err, ERR_UNAUTHENTICATED, JWT_INVALID);
     api_key_hash(key, hash);
     e = entry_of(c, hash);
     if (e->until <= co_now() || !mem_equal_const(e->hash, hash, KEY_HASH))
-        return ask(c, hash, out, err);
+        return ask(c, key, hash, out, err);
     *out = e->actor;
     used(c, e);
     return 0;
@@ -183,11 +202,20 @@ static void hash_password(void *arg)
 
 int control_password_check(const char *password, struct err *err)
 {
-    size_t n = strlen(password);
+    size_t n = strlen(password), letters = 0;
 
     if (n < PASSWORD_MIN || n > PASSWORD_MAX)
         return err_set(err, ERR_INVALID, "a password has %d to %d bytes", PASSWORD_MIN,
                        PASSWORD_MAX);
+    if (n >= PASSWORD_LONG)
+        return 0;
+    for (const char *p = password; *p; p++)
+        letters += (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z');
+    if (!letters || letters == n)
+        return err_set(err, ERR_INVALID,
+                       "a password of less than %d bytes has letters, and something that is no "
+                       "letter",
+                       PASSWORD_LONG);
     return 0;
 }
 
@@ -197,6 +225,8 @@ static int set_password(struct user *u, const char *password, struct err *err)
 
     if (control_password_check(password, err) || lazy_load(&lazy_crypt, err))
         return -1;
+    if (!strncasecmp(password, u->name, strlen(u->name)) && strlen(u->name) > 3)
+        return err_set(err, ERR_INVALID, "a password does not begin with the user's name");
     co_call(hash_password, &h);
     if (!u->password[0])
         return err_set(err, ERR_INTERNAL, "the password cannot be hashed by yescrypt");
@@ -246,9 +276,16 @@ int control_user_get(struct control *c, const char *name, struct user *out, stru
     return control_store(c, get_user, &g, err);
 }
 
+/* One who is locked, or has another password, is logged in nowhere any more. */
 static int save_user(struct store *s, void *arg, struct err *err)
 {
-    return s->ops->user_save(s, arg, err);
+    const struct user *u = arg;
+    struct user before;
+
+    if (s->ops->user_by_id(s, u->id, &before, err) || s->ops->user_save(s, u, err))
+        return -1;
+    return u->locked || strcmp(before.password, u->password) ? s->ops->session_clear(s, u->id, err)
+                                                             : 0;
 }
 
 int control_user_save(struct control *c, const struct user *u, struct err *err)
@@ -256,7 +293,7 @@ int control_user_save(struct control *c, const struct user *u, struct err *err)
     struct user copy = *u;
     int r = control_store(c, save_user, &copy, err);
 
-    forget_keys(c);
+    users_changed(c);
     return r;
 }
 
@@ -372,6 +409,6 @@ int control_key_remove(struct control *c, int64_t user, const char *id, struct e
     struct removing w = { user, id };
     int r = control_store(c, remove_key, &w, err);
 
-    forget_keys(c);
+    users_changed(c);
     return r;
 }

@@ -256,6 +256,8 @@ static void fail_rest(struct call *c, const struct err *err)
 
 void call_fail(struct call *c, const struct err *err)
 {
+    if (c->server->refuse && c->server->refuse(c, err))
+        return;
     switch (c->route ? c->route->kind : ROUTE_RAW) {
     case ROUTE_JSON:
     case ROUTE_RAW: fail_rest(c, err); break;

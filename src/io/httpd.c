@@ -35,6 +35,7 @@ static void call_clear(struct call *c)
     if (c->scratch.cap > CONN_BUF)
         buf_free(&c->scratch);
     c->route = NULL;
+    c->path = c->query = (struct str){ 0 };
     c->user = NULL;
     c->id[0] = 0;
     c->status = 0;
@@ -203,6 +204,24 @@ static void log_call(struct call *c, int64_t began_us, const struct err *err)
               KVI("us", clock_us() - began_us), KV("error", err->code ? err->msg : ""));
 }
 
+/* A head too large to read whose last line is an endless Authorization is a wrong credential before
+ * it is anything else. What little is known of the request is noted for who answers. */
+static void judge_large_head(struct call *c, struct err *err)
+{
+    struct str seen = conn_peek(c->conn), line, method, target;
+    const char *last = seen.p && seen.n ? memrchr(seen.p, '\n', seen.n) : NULL;
+
+    if (err->code != ERR_HEADERS || !last)
+        return;
+    str_cut(seen, '\n', &line, &(struct str){ 0 });
+    if (str_cut(line, ' ', &method, &line) && str_cut(line, ' ', &target, &line))
+        str_cut(target, '?', &c->path, &(struct str){ 0 });
+    line = (struct str){ last + 1, (size_t)(seen.p + seen.n - last) - 1 };
+    if (str_cut(line, ':', &line, &(struct str){ 0 }) && str_iis(line, "authorization"))
+        err_set(err, ERR_UNAUTHENTICATED, "the Authorization is larger than http.header-bytes=%lld",
+                (long long)http_limits.header_bytes);
+}
+
 /* Reads, answers and finishes one request: true when the connection goes on. */
 static bool one_request(struct call *c)
 {
@@ -216,6 +235,7 @@ static bool one_request(struct call *c)
         c->head.keep = false;
         c->head.minor = 1;
         c->head.count = 0; /* what was parsed is the request before, or nonsense */
+        judge_large_head(c, &err);
         if (err.code != ERR_GONE)
             call_fail(c, &err);
         http_flush(c->conn);

@@ -21,11 +21,14 @@ enum route_kind {
 };
 
 enum {
-    ROUTE_OPEN = 1,    /* needs no credentials */
-    ROUTE_SIGNED = 2,  /* a signed URL will do */
-    ROUTE_ADMIN = 4,   /* only for admins */
-    ROUTE_LENIENT = 8, /* JSON: unknown keys and nulls of the body are passed over */
-    ROUTE_LIST = 16,   /* the reply is an array of what `reply` describes */
+    ROUTE_OPEN = 1,     /* needs no credentials */
+    ROUTE_SIGNED = 2,   /* a signed URL will do */
+    ROUTE_ADMIN = 4,    /* only for admins */
+    ROUTE_LENIENT = 8,  /* JSON: unknown keys and nulls of the body are passed over */
+    ROUTE_LIST = 16,    /* the reply is an array of what `reply` describes */
+    ROUTE_FORM = 32,    /* `fields` are those of multipart/form-data; F_BYTES is a file */
+    ROUTE_OR_201 = 128, /* success is 200, or 201 with the same reply */
+    ROUTE_BARE = 64,    /* the reply is not in the envelope that the document has for all others */
 };
 
 struct route {
@@ -42,7 +45,7 @@ struct route {
     const struct field *query; /* parameters of the target; NULL: none */
     const struct field *reply; /* of the answer's object; NULL: not JSON, or none */
     int status;                /* of success; 0: 200 */
-    const char *tag;           /* the group it is shown in */
+    const char *tag;           /* the group it is shown in; several by | */
 };
 
 struct httpd {
@@ -53,6 +56,8 @@ struct httpd {
     int (*before)(struct call *c, struct err *err); /* credentials; may be NULL */
     /* Sees each error before it is answered, to add headers; may be NULL. */
     void (*failing)(struct call *c, const struct err *err);
+    /* Answers an error in a facade's own form: true; may be NULL. */
+    bool (*refuse)(struct call *c, const struct err *err);
     struct conn_guard *tls;  /* connections begin with its handshake; NULL: in plain text */
     bool cors;               /* any origin may call */
     bool tell_id;            /* X-Request-ID on every answer */

@@ -60,21 +60,41 @@ static const char *media_type(const struct route *r)
                                                                 : "application/json";
 }
 
-static void put_content(struct buf *b, const struct route *r, const struct field *table, bool list)
+static void put_schema(struct buf *b, const struct field *table, bool list)
 {
-    json_key(b, "content");
-    json_open(b, '{');
-    json_key(b, media_type(r));
-    json_open(b, '{');
-    json_key(b, "schema");
     if (list) {
         json_open(b, '{');
         json_kv_str(b, "type", "array");
         json_key(b, "items");
     }
-    field_schema(table, b);
+    if (table)
+        field_schema(table, b);
+    else
+        json_put_raw(b, STR("{\"type\":\"null\"}"));
     if (list)
         json_close(b, '}');
+}
+
+static void put_enveloped(struct buf *b, const struct field *table, bool list)
+{
+    json_put_raw(b, STR("{\"type\":\"object\",\"required\":[\"code\",\"msg\",\"data\"],"
+                        "\"properties\":{\"code\":{\"type\":\"integer\"},"
+                        "\"msg\":{\"type\":\"string\"},\"data\":"));
+    put_schema(b, table, list);
+    buf_puts(b, "}}");
+}
+
+static void open_content(struct buf *b, const char *type)
+{
+    json_key(b, "content");
+    json_open(b, '{');
+    json_key(b, type);
+    json_open(b, '{');
+    json_key(b, "schema");
+}
+
+static void close_content(struct buf *b)
+{
     json_close(b, '}');
     json_close(b, '}');
 }
@@ -89,25 +109,37 @@ static void put_request(struct buf *b, const struct route *r)
     json_open(b, '{');
     if (required)
         json_kv_bool(b, "required", true);
-    put_content(b, r, r->fields, false);
+    open_content(b, r->flags & ROUTE_FORM ? "multipart/form-data" : media_type(r));
+    put_schema(b, r->fields, false);
+    close_content(b);
     json_close(b, '}');
 }
 
-static void put_responses(struct buf *b, const struct route *r)
+static void put_success(struct buf *b, const struct openapi *doc, const struct route *r, int status)
 {
-    char status[16];
+    bool enveloped = doc->envelope && !(r->flags & ROUTE_BARE);
+    char text[16];
 
+    snprintf(text, sizeof(text), "%d", status ? status : 200);
+    json_key(b, text);
+    json_open(b, '{');
+    json_kv_str(b, "description", "done");
+    if (r->reply || enveloped) {
+        open_content(b, media_type(r));
+        (enveloped ? put_enveloped : put_schema)(b, r->reply, r->flags & ROUTE_LIST);
+        close_content(b);
+    }
+    json_close(b, '}');
+}
+
+static void put_responses(struct buf *b, const struct openapi *doc, const struct route *r)
+{
     json_key(b, "responses");
     json_open(b, '{');
-    if (r->status < 400) { /* there are rows that only ever refuse */
-        snprintf(status, sizeof(status), "%d", r->status ? r->status : 200);
-        json_key(b, status);
-        json_open(b, '{');
-        json_kv_str(b, "description", "done");
-        if (r->reply)
-            put_content(b, r, r->reply, r->flags & ROUTE_LIST);
-        json_close(b, '}');
-    }
+    if (r->status < 400) /* there are rows that only ever refuse */
+        put_success(b, doc, r, r->status);
+    if (r->flags & ROUTE_OR_201)
+        put_success(b, doc, r, 201);
     json_key(b, "default");
     if (speaks_connect(r))
         json_put_raw(b, STR("{\"description\":\"the answer, or an error object\"}"));
@@ -132,7 +164,8 @@ static void put_operation(struct buf *b, const struct openapi *doc, const struct
     if (r->tag) {
         json_key(b, "tags");
         json_open(b, '[');
-        json_put_str(b, str_of(r->tag));
+        for (struct str rest = str_of(r->tag), tag; str_next(&rest, '|', &tag);)
+            json_put_str(b, tag);
         json_close(b, ']');
     }
     if (doc->key_header && r->flags & ROUTE_OPEN) {
@@ -142,7 +175,7 @@ static void put_operation(struct buf *b, const struct openapi *doc, const struct
     put_parameters(b, r);
     if (r->fields)
         put_request(b, r);
-    put_responses(b, r);
+    put_responses(b, doc, r);
     json_close(b, '}');
 }
 
@@ -187,9 +220,15 @@ static void put_components(struct buf *b, const struct openapi *doc)
     json_key(b, "components");
     json_open(b, '{');
     json_key(b, "schemas");
-    json_put_raw(b, STR("{\"Error\":{\"type\":\"object\",\"required\":[\"code\",\"message\"],"
-                        "\"properties\":{\"code\":{\"type\":\"integer\"},"
-                        "\"message\":{\"type\":\"string\"}}}}"));
+    if (doc->envelope)
+        json_put_raw(b, STR("{\"Error\":{\"type\":\"object\",\"required\":[\"code\",\"msg\","
+                            "\"data\"],\"properties\":{\"code\":{\"type\":\"integer\"},"
+                            "\"msg\":{\"type\":\"string\"},\"data\":{\"type\":\"null\"},"
+                            "\"trace_id\":{\"type\":\"string\"}}}}"));
+    else
+        json_put_raw(b, STR("{\"Error\":{\"type\":\"object\",\"required\":[\"code\",\"message\"],"
+                            "\"properties\":{\"code\":{\"type\":\"integer\"},"
+                            "\"message\":{\"type\":\"string\"}}}}"));
     if (doc->key_header) {
         json_key(b, "securitySchemes");
         json_open(b, '{');

@@ -6,6 +6,7 @@
 
 struct openapi {
     const char *title, *version, *description;
+    bool envelope;          /* answers are {"code", "msg", "data"}, and `reply` is the data */
     const char *key_header; /* where credentials go; NULL: nothing is said about them */
 };
 

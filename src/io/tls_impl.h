@@ -6,7 +6,8 @@
 
 #include "io/tls.h"
 
-int tls_load(struct err *err); /* OpenSSL, before the first call of it */
+int tls_load(struct err *err);        /* OpenSSL, before the first call of it */
+int tls_load_crypto(struct err *err); /* the part of it that knows nothing of connections */
 /* Why OpenSSL's last call of this thread failed; the queue is empty afterwards. */
 const char *tls_why(void);
 /* Shakes hands; on success c has its layer. Owns ssl either way. who: for error texts. */

@@ -64,6 +64,7 @@
     X(ERR_reason_error_string)                                                                     \
     X(EVP_PKEY_Q_keygen)                                                                           \
     X(EVP_PKEY_free)                                                                               \
+    X(EVP_Q_mac)                                                                                   \
     X(EVP_sha256)                                                                                  \
     X(OBJ_nid2sn)                                                                                  \
     X(PEM_read_bio_PrivateKey)                                                                     \
@@ -102,6 +103,8 @@
 
 LAZY_LIBRARY(lazy_crypto, "libcrypto.so.3", "libssl3", CRYPTO_FUNCTIONS)
 LAZY_LIBRARY(lazy_ssl, "libssl.so.3", "libssl3", SSL_FUNCTIONS)
+
+int tls_load_crypto(struct err *err) { return lazy_load(&lazy_crypto, err); }
 
 int tls_load(struct err *err)
 {

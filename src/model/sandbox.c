@@ -41,16 +41,9 @@ bool sandbox_may(enum sandbox_state from, enum sandbox_state to)
 
 void sandbox_new_id(struct sandbox *s)
 {
-    static const char variants[] = "89ab"; /* RFC 4122, version 4: random */
-    char hex[32 + 1];
-
     s->id[0] = 'i';
     id_random(s->id + 1, SANDBOX_ID - 1);
-    id_hex(hex, 32);
-    hex[12] = '4';
-    hex[16] = variants[hex[16] & 3];
-    snprintf(s->uuid, sizeof(s->uuid), "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12,
-             hex + 16, hex + 20);
+    id_uuid(s->uuid);
 }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }

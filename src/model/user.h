@@ -1,4 +1,4 @@
-/* user.h - who may do what: users and their API keys. No I/O. */
+/* user.h - who may do what: users, their API keys and their logins. No I/O. */
 #ifndef MODEL_USER_H
 #define MODEL_USER_H
 
@@ -15,6 +15,7 @@ struct user {
     int64_t role;             /* enum user_role */
     char password[160];       /* yescrypt's text; "": none, cannot log in by password */
     bool locked;
+    bool multi_login; /* a login leaves the earlier ones as they are */
     int64_t created_ms;
 };
 
@@ -25,6 +26,14 @@ struct api_key { /* the key itself is shown once and kept by nobody: only its SH
     char shown[KEY_PREFIX_SHOWN + 1]; /* its beginning, for people */
     char name[USER_NAME + 1];
     int64_t created_ms, used_ms;
+};
+
+enum { SESSION_ID = 36 }; /* a UUID */
+
+struct session { /* a login: a token of it works while it is there */
+    char id[SESSION_ID + 1];
+    int64_t user;
+    int64_t created_ms, expires_ms;
 };
 
 bool user_name_valid(struct str name);

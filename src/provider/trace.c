@@ -41,7 +41,8 @@ static const struct {
 struct trace {
     struct provider provider;
     struct provider *inner;
-    size_t users; /* calls under way, and who has it open */
+    struct provider_ops ops; /* ours, under the inner one's name */
+    size_t users;            /* calls under way, and who has it open */
     struct {
         uint64_t calls, errors, us, in[ARRAY_LEN(buckets)];
     } counts[OPS];
@@ -199,7 +200,9 @@ struct provider *provider_trace(struct provider *inner)
 {
     struct trace *t = xcalloc(1, sizeof(*t));
 
-    t->provider = (struct provider){ &trace_ops, inner->on_event, inner->arg };
+    t->ops = trace_ops;
+    t->ops.name = inner->ops->name;
+    t->provider = (struct provider){ &t->ops, inner->on_event, inner->arg };
     t->inner = inner;
     t->users = 1;
     return &t->provider;

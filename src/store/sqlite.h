@@ -52,9 +52,28 @@ enum sql {
     SQL_KEY_LIST,
     SQL_KEY_USED,
     SQL_KEY_REMOVE,
+    SQL_SESSION_ADD,
+    SQL_SESSION_GET,
+    SQL_SESSION_REMOVE,
+    SQL_SESSION_CLEAR,
+    SQL_SESSION_PRUNE,
     SQL_VALUE_GET,
     SQL_VALUE_SET,
     SQL_VALUE_ONCE,
+    SQL_JOB_PUSH,
+    SQL_JOB_PUSH_STAY,
+    SQL_JOB_EXHAUST,
+    SQL_JOB_DUE,
+    SQL_JOB_TAKE,
+    SQL_JOB_DONE,
+    SQL_JOB_EXTEND,
+    SQL_JOB_RETRY,
+    SQL_JOB_BURY,
+    SQL_JOB_REMOVE,
+    SQL_JOB_NEXT,
+    SQL_JOB_DEAD,
+    SQL_JOB_REQUEUE,
+    SQL_JOB_FORGET,
     SQLS
 };
 
@@ -170,9 +189,32 @@ int sqlite_key_list(struct store *s, int64_t user, store_key_fn *fn, void *arg, 
 int sqlite_key_used(struct store *s, const char *id, int64_t at_ms, struct err *err);
 int sqlite_key_remove(struct store *s, int64_t user, const char *id, struct err *err);
 
+int sqlite_session_add(struct store *s, const struct session *x, bool alone, struct err *err);
+int sqlite_session_get(struct store *s, const char *id, struct session *out, struct err *err);
+int sqlite_session_remove(struct store *s, const char *id, struct err *err);
+int sqlite_session_clear(struct store *s, int64_t user, struct err *err);
+
 int sqlite_value_get(struct store *s, const char *name, struct buf *out, struct err *err);
 int sqlite_value_set(struct store *s, const char *name, struct str value, struct err *err);
 int sqlite_value_once(struct store *s, const char *name, struct str value, struct buf *out,
                       struct err *err);
+
+int sqlite_job_push(struct store *s, const struct job *j, enum job_push how, int64_t now_ms,
+                    struct err *err);
+int sqlite_job_claim(struct store *s, const char *topic, int64_t now_ms, int64_t lease_ms, int max,
+                     struct job *out, struct arena *a, struct err *err);
+int sqlite_job_done(struct store *s, const struct job *j, struct err *err);
+int sqlite_job_extend(struct store *s, const struct job *j, int64_t until_ms, struct err *err);
+int sqlite_job_retry(struct store *s, const struct job *j, int64_t due_ms, const char *error,
+                     struct err *err);
+int sqlite_job_bury(struct store *s, const struct job *j, const char *error, int64_t now_ms,
+                    struct err *err);
+int sqlite_job_remove(struct store *s, const char *topic, const char *key, struct err *err);
+int sqlite_job_next(struct store *s, const char *topic, int64_t *due_ms, struct err *err);
+int sqlite_job_dead(struct store *s, const char *topic, int64_t limit, store_job_fn *fn, void *arg,
+                    struct err *err);
+int sqlite_job_requeue(struct store *s, const char *topic, const char *key, int64_t now_ms,
+                       struct err *err);
+int64_t sqlite_job_forget(struct store *s, int64_t dead_before_ms, struct err *err);
 
 #endif

@@ -66,6 +66,24 @@ const struct migration sqlite_migrations[] = {
        * page in every commit, a quarter of what a save writes. */
       "CREATE TABLE event_floor (seq INTEGER NOT NULL) STRICT;"
       "INSERT INTO event_floor VALUES (0);" },
+
+    /* The embedded queue: model/job.h says what each state looks like. Few rows, short lives. */
+    { "CREATE TABLE jobs ("
+      " topic TEXT NOT NULL, key TEXT NOT NULL, payload BLOB NOT NULL,"
+      " due_ms INTEGER NOT NULL, first_ms INTEGER NOT NULL,"
+      " attempts INTEGER NOT NULL, attempts_max INTEGER NOT NULL,"
+      " ticket INTEGER NOT NULL, dead_ms INTEGER NOT NULL, error TEXT NOT NULL,"
+      " PRIMARY KEY (topic, key)) STRICT, WITHOUT ROWID;"
+      "CREATE INDEX jobs_due ON jobs (topic, due_ms) WHERE dead_ms = 0;"
+      "CREATE INDEX jobs_dead ON jobs (dead_ms) WHERE dead_ms > 0;" },
+
+    { "ALTER TABLE users ADD COLUMN multi_login INTEGER NOT NULL DEFAULT 0;"
+      "CREATE TABLE sessions ("
+      " id TEXT PRIMARY KEY,"
+      " user INTEGER NOT NULL REFERENCES users (id),"
+      " created_ms INTEGER NOT NULL,"
+      " expires_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+      "CREATE INDEX sessions_user ON sessions (user);" },
     {},
 };
 

@@ -5,8 +5,11 @@
 
 enum part { WHOLE, SELECT_SANDBOX, INSERT_SANDBOX, UPDATE_SANDBOX };
 
-#define USER_COLUMNS "id, name, role, password, locked, created_ms"
-#define KEY_COLUMNS  "id, user, hash, shown, name, created_ms, used_ms"
+#define USER_COLUMNS    "id, name, role, password, locked, multi_login, created_ms"
+#define SESSION_COLUMNS "id, user, created_ms, expires_ms"
+#define KEY_COLUMNS     "id, user, hash, shown, name, created_ms, used_ms"
+#define JOB_COLUMNS                                                                                \
+    "topic, key, payload, due_ms, first_ms, attempts, attempts_max, ticket, dead_ms, error"
 
 static const struct {
     enum part part;
@@ -44,10 +47,10 @@ static const struct {
                                 " FROM sandboxes s JOIN events e ON e.sandbox = s.n"
                                 " WHERE s.id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?" },
 
-    [SQL_USER_ADD] = { WHOLE, "INSERT INTO users (name, role, password, locked, created_ms)"
-                              " VALUES (?, ?, ?, ?, ?)" },
+    [SQL_USER_ADD] = { WHOLE, "INSERT INTO users (name, role, password, locked, multi_login,"
+                              " created_ms) VALUES (?, ?, ?, ?, ?, ?)" },
     [SQL_USER_SAVE] = { WHOLE, "UPDATE users SET name = ?, role = ?, password = ?, locked = ?,"
-                               " created_ms = ? WHERE id = ?" },
+                               " multi_login = ?, created_ms = ? WHERE id = ?" },
     [SQL_USER_BY_NAME] = { WHOLE, "SELECT " USER_COLUMNS " FROM users WHERE name = ?" },
     [SQL_USER_BY_ID] = { WHOLE, "SELECT " USER_COLUMNS " FROM users WHERE id = ?" },
     [SQL_USER_LIST] = { WHOLE, "SELECT " USER_COLUMNS " FROM users ORDER BY id" },
@@ -59,11 +62,54 @@ static const struct {
     [SQL_KEY_USED] = { WHOLE, "UPDATE keys SET used_ms = max(used_ms, ?) WHERE id = ?" },
     [SQL_KEY_REMOVE] = { WHOLE, "DELETE FROM keys WHERE id = ?1 AND (user = ?2 OR ?2 = 0)" },
 
+    [SQL_SESSION_ADD] = { WHOLE, "INSERT INTO sessions (" SESSION_COLUMNS ")"
+                                 " VALUES (?, ?, ?, ?)" },
+    [SQL_SESSION_GET] = { WHOLE, "SELECT " SESSION_COLUMNS " FROM sessions WHERE id = ?" },
+    [SQL_SESSION_REMOVE] = { WHOLE, "DELETE FROM sessions WHERE id = ?" },
+    [SQL_SESSION_CLEAR] = { WHOLE, "DELETE FROM sessions WHERE user = ?" },
+    [SQL_SESSION_PRUNE] = { WHOLE, "DELETE FROM sessions WHERE user = ? AND expires_ms <= ?" },
+
     [SQL_VALUE_GET] = { WHOLE, "SELECT value FROM node_values WHERE name = ?" },
     [SQL_VALUE_SET] = { WHOLE, "INSERT INTO node_values (name, value) VALUES (?, ?)"
                                " ON CONFLICT (name) DO UPDATE SET value = excluded.value" },
     [SQL_VALUE_ONCE] = { WHOLE, "INSERT INTO node_values (name, value) VALUES (?, ?)"
                                 " ON CONFLICT (name) DO NOTHING" },
+
+    [SQL_JOB_PUSH] = { WHOLE, "INSERT OR REPLACE INTO jobs (" JOB_COLUMNS ")"
+                              " VALUES (?, ?, ?, ?, ?, 0, ?, 0, 0, '')" },
+    [SQL_JOB_PUSH_STAY] = { WHOLE,
+                            "INSERT INTO jobs (" JOB_COLUMNS ")"
+                            " VALUES (?, ?, ?, ?, ?, 0, ?, 0, 0, '')"
+                            " ON CONFLICT (topic, key) DO UPDATE SET payload = excluded.payload,"
+                            " due_ms = excluded.due_ms, first_ms = excluded.first_ms, attempts = 0,"
+                            " attempts_max = excluded.attempts_max, ticket = 0, dead_ms = 0,"
+                            " error = '' WHERE dead_ms > 0" },
+    [SQL_JOB_EXHAUST] = { WHOLE, "UPDATE jobs SET dead_ms = ?2, ticket = 0,"
+                                 " error = 'it was begun ' || attempts || ' times and never done'"
+                                 " WHERE topic = ?1 AND dead_ms = 0 AND due_ms <= ?2"
+                                 " AND attempts_max > 0 AND attempts >= attempts_max" },
+    [SQL_JOB_DUE] = { WHOLE, "SELECT " JOB_COLUMNS " FROM jobs WHERE topic = ? AND dead_ms = 0"
+                             " AND due_ms <= ? ORDER BY due_ms, first_ms, key LIMIT ?" },
+    [SQL_JOB_TAKE] = { WHOLE, "UPDATE jobs SET due_ms = ?, ticket = ?, attempts = attempts + 1"
+                              " WHERE topic = ? AND key = ?" },
+    [SQL_JOB_DONE] = { WHOLE,
+                       "DELETE FROM jobs WHERE topic = ? AND key = ? AND ticket = ? AND ticket > 0" },
+    [SQL_JOB_EXTEND] = { WHOLE, "UPDATE jobs SET due_ms = ?"
+                                " WHERE topic = ? AND key = ? AND ticket = ? AND ticket > 0" },
+    [SQL_JOB_RETRY] = { WHOLE, "UPDATE jobs SET due_ms = ?, error = ?, ticket = 0"
+                               " WHERE topic = ? AND key = ? AND ticket = ? AND ticket > 0" },
+    [SQL_JOB_BURY] = { WHOLE, "UPDATE jobs SET dead_ms = ?, error = ?, ticket = 0"
+                              " WHERE topic = ? AND key = ? AND ticket = ? AND ticket > 0" },
+    [SQL_JOB_REMOVE] = { WHOLE, "DELETE FROM jobs WHERE topic = ? AND key = ?" },
+    [SQL_JOB_NEXT] = { WHOLE, "SELECT due_ms FROM jobs WHERE topic = ? AND dead_ms = 0"
+                              " ORDER BY due_ms LIMIT 1" },
+    [SQL_JOB_DEAD] = { WHOLE, "SELECT " JOB_COLUMNS " FROM jobs"
+                              " WHERE dead_ms > 0 AND (topic = ?1 OR ?1 IS NULL)"
+                              " ORDER BY dead_ms DESC, topic, key LIMIT ?2" },
+    [SQL_JOB_FORGET] = { WHOLE, "DELETE FROM jobs WHERE dead_ms > 0 AND dead_ms < ?" },
+    [SQL_JOB_REQUEUE] = { WHOLE, "UPDATE jobs SET due_ms = ?1, first_ms = ?1, attempts = 0,"
+                                 " dead_ms = 0, error = ''"
+                                 " WHERE topic = ?2 AND key = ?3 AND dead_ms > 0" },
 };
 
 /* A parameter has its column's name, and so the number of the place where it first comes. */

@@ -10,6 +10,7 @@ static void bind_user(struct query *q, const struct user *u)
     query_text(q, (uint64_t)u->role < USER_ROLES ? user_role_names[u->role] : NULL);
     query_text(q, u->password);
     query_int(q, u->locked);
+    query_int(q, u->multi_login);
     query_int(q, u->created_ms);
 }
 
@@ -33,6 +34,7 @@ static int read_user(struct query *q, struct user *out, struct err *err)
         query_get_chars(q, u.password, sizeof(u.password), err))
         return -1;
     u.locked = query_get_int(q) != 0;
+    u.multi_login = query_get_int(q) != 0;
     u.created_ms = query_get_int(q);
     *out = u;
     return 0;

@@ -1,4 +1,5 @@
-/* store.h - what must not be lost: sandboxes, their events, users, keys, settings of the node.
+/* store.h - what must not be lost: sandboxes, their events, users, keys, jobs, settings of
+ * the node.
  *
  * One table of functions per kind of store. Every call blocks: the caller runs it by co_call().
  * A store may be called from several threads at once. ERR_NOT_FOUND, ERR_CONFLICT (exists already,
@@ -9,6 +10,7 @@
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
+#include "model/job.h"
 #include "model/sandbox.h"
 #include "model/user.h"
 
@@ -20,6 +22,7 @@ typedef int store_sandbox_fn(void *arg, const struct sandbox *s);
 typedef int store_event_fn(void *arg, const struct event *e);
 typedef int store_user_fn(void *arg, const struct user *u);
 typedef int store_key_fn(void *arg, const struct api_key *k);
+typedef int store_job_fn(void *arg, const struct job *j);
 
 struct store_ops {
     const char *name; /* "sqlite" */
@@ -68,6 +71,13 @@ struct store_ops {
     int (*key_used)(struct store *s, const char *id, int64_t at_ms, struct err *err);
     int (*key_remove)(struct store *s, int64_t user, const char *id, struct err *err); /* 0: any */
 
+    /* ---- logins ---- */
+    /* alone: it takes the place of all others of the user. Those of his that have expired go. */
+    int (*session_add)(struct store *s, const struct session *x, bool alone, struct err *err);
+    int (*session_get)(struct store *s, const char *id, struct session *out, struct err *err);
+    int (*session_remove)(struct store *s, const char *id, struct err *err);
+    int (*session_clear)(struct store *s, int64_t user, struct err *err); /* none is fine */
+
     /* ---- single values: the node's id, keys that sign ---- */
     /* Adds it to out. */
     int (*value_get)(struct store *s, const char *name, struct buf *out, struct err *err);
@@ -75,6 +85,25 @@ struct store_ops {
     /* Sets it where there is none, and gives what is there: two starts agree. */
     int (*value_once)(struct store *s, const char *name, struct str value, struct buf *out,
                       struct err *err);
+
+    /* ---- jobs: the rows of the embedded queue, which says what each promises (queue.h) ---- */
+    int (*job_push)(struct store *s, const struct job *j, enum job_push how, int64_t now_ms,
+                    struct err *err);
+    int (*job_claim)(struct store *s, const char *topic, int64_t now_ms, int64_t lease_ms, int max,
+                     struct job *out, struct arena *a, struct err *err);
+    int (*job_done)(struct store *s, const struct job *j, struct err *err);
+    int (*job_extend)(struct store *s, const struct job *j, int64_t until_ms, struct err *err);
+    int (*job_retry)(struct store *s, const struct job *j, int64_t due_ms, const char *error,
+                     struct err *err);
+    int (*job_bury)(struct store *s, const struct job *j, const char *error, int64_t now_ms,
+                    struct err *err);
+    int (*job_remove)(struct store *s, const char *topic, const char *key, struct err *err);
+    int (*job_next)(struct store *s, const char *topic, int64_t *due_ms, struct err *err);
+    int (*job_dead)(struct store *s, const char *topic, int64_t limit, store_job_fn *fn, void *arg,
+                    struct err *err);
+    int (*job_requeue)(struct store *s, const char *topic, const char *key, int64_t now_ms,
+                       struct err *err);
+    int64_t (*job_forget)(struct store *s, int64_t dead_before_ms, struct err *err);
 
     /* A copy of everything as of one moment, while the store goes on working. path must not exist;
      * it is whole or absent. */

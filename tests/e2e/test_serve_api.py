@@ -46,7 +46,7 @@ def when(text):
 
 def test_health_needs_no_key_and_all_answers_have_an_id(server):
     reply = server.call("GET", "/health", key=None)
-    assert reply.status == 200 and reply.json["status"] == "ok" and reply.json["version"]
+    assert reply.status == 200 and reply.json["status"] == "healthy" and reply.json["version"]
     assert reply.headers["x-request-id"]
     reply = server.call("GET", "/health", key=None, headers={"X-Request-ID": "mine-1"})
     assert reply.headers["x-request-id"] == "mine-1"
@@ -561,5 +561,5 @@ def test_ids_that_cannot_be_are_404_everywhere(server):
 
 def test_the_server_is_well_after_all_that(server):
     assert server.running()
-    assert server.ok("GET", "/health", key=None)["status"] == "ok"
+    assert server.ok("GET", "/health", key=None)["status"] == "healthy"
     assert " level=error" not in server.told()

@@ -71,11 +71,16 @@ UNUSED static void frame(void *arg)
     client_init(&client);
     open_world();
     api = (struct api){ .control = control, .version = "1.2.3" };
+    api.contract.template = "base";
+    api.contract.scheme = "https";
+    api.contract.mcp_port = 6060;
+    api.contract.code_port = 9000;
     server = (struct httpd){
         .tables = api_tables,
         .ctx = &api,
         .before = api_before,
         .failing = api_failing,
+        .refuse = api_refuse,
         .tell_id = true,
     };
     rig = (struct rig){ .d = &server };

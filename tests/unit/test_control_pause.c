@@ -15,7 +15,7 @@ static struct sandbox *paused(void)
     struct sandbox *b = made(EXPIRY_KILL, false);
     struct err err = { 0 };
 
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     return b;
 }
 
@@ -59,11 +59,11 @@ static void files_alone(void)
     char id[SANDBOX_ID + 1];
 
     memcpy(id, b->id, sizeof(id));
-    CHECK_INT(control_pause(w.c, &w.alice, b, false, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, false, &err), 0);
     CHECK(machine_paused(id));
     CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
     CHECK_STR(events_of(id), "created started paused restarted");
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     CHECK_INT(control_resume(w.c, &w.alice, b, -1, false, &err), 0);
     CHECK_STR(events_of(id), "created started paused restarted paused restarted");
 }
@@ -75,14 +75,14 @@ static void there_and_back(void)
     char id[SANDBOX_ID + 1];
 
     memcpy(id, b->id, sizeof(id));
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     CHECK_INT(b->state, SANDBOX_PAUSED);
     CHECK(machine_paused(id));
     CHECK_INT(b->end_ms, 0);
     CHECK(control_left_ms(b) == NEVER);
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_CONFLICT);
-    CHECK_INT(control_pause(w.c, &w.bob, b, true, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.bob, b, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK_INT(control_resume(w.c, &w.bob, b, -1, true, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
@@ -147,7 +147,7 @@ static void no_time_passes(void)
     s.life.timeout_ms = 200;
     s.life.idle_ms = 100;
     b = create(&w.alice, &s);
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     co_sleep(co_in(400));
     CHECK_INT(b->state, SANDBOX_PAUSED);
     CHECK_INT(machines(), 1);
@@ -180,7 +180,7 @@ static void pause_it(void *arg)
     struct race *r = arg;
     struct err err = { 0 };
 
-    r->failed += control_pause(w.c, &w.alice, r->b, true, &err) != 0;
+    r->failed += control_pause(w.c, &w.alice, r->b, NULL, true, &err) != 0;
     r->done++;
 }
 
@@ -322,19 +322,19 @@ static void pause_fails(void)
     struct err err = { 0 };
 
     save_fails = 1; /* the intent */
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_NO_SPACE);
     CHECK_INT(b->state, SANDBOX_RUNNING);
     provider_fake_fail(w.fake, "pause", ERR_TIMEOUT, 1); /* the machine */
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_TIMEOUT);
     CHECK_INT(b->state, SANDBOX_RUNNING);
     save_skips = save_fails = 1; /* the record */
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(b->state, SANDBOX_RUNNING);
     CHECK(!machine_paused(b->id));
     CHECK(control_left_ms(b) > 290000 && control_left_ms(b) <= 300000);
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), 0); /* and now it works */
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0); /* and now it works */
 }
 
 TEST(a_pause_that_fails_leaves_it_running) { run(pause_fails, 0); }
@@ -346,9 +346,9 @@ static void pause_stuck(void)
 
     save_skips = 1; /* no space from the second write on */
     save_fails = 3;
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(b->state, SANDBOX_PAUSING);
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_UNAVAILABLE);
     await_state(b->id, SANDBOX_RUNNING);
     CHECK(!machine_paused(b->id));
@@ -365,7 +365,7 @@ static void pause_cut_off(void)
 
     provider_fake_fail(w.fake, "pause", ERR_UNAVAILABLE, 1);
     provider_fake_fail(w.fake, "resume", ERR_UNAVAILABLE, 1); /* nor can that be undone */
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(b->state, SANDBOX_PAUSING);
     CHECK_INT(w.fake->ops->pause(w.fake, b->id, false, &flush_us, &err), 0); /* it had happened */
     await_state(b->id, SANDBOX_PAUSED);
@@ -409,7 +409,7 @@ static void gone_meanwhile(void)
     CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     provider_fake_fail(w.fake, "pause", ERR_NOT_FOUND, 1);
-    CHECK_INT(control_pause(w.c, &w.alice, other, true, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, other, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK_INT(sandboxes(), 0);
 }
@@ -460,7 +460,7 @@ static void crashed(void)
 
     memcpy(crashed_id, b->id, sizeof(crashed_id));
     if (crash.row != SANDBOX_RUNNING)
-        CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), 0);
+        CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     sandbox_copy(&row, b);
     control_close(w.c);
     w.c = NULL;
@@ -504,7 +504,7 @@ static void settled(void)
     if (crash.becomes == SANDBOX_PAUSED)
         CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
     CHECK(control_left_ms(b) > 290000 && control_left_ms(b) <= 300000);
-    CHECK_INT(control_pause(w.c, &w.alice, b, true, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     reopen_control();
     CHECK_INT(found(crashed_id)->state, SANDBOX_PAUSED);
 }

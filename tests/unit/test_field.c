@@ -409,3 +409,43 @@ TEST(lenient_reading_passes_over_unknown_keys_and_nulls_only)
     CHECK_INT(l.kind, 1);
     arena_free(&arena);
 }
+
+/* ---- text that may hold NULs, and texts that may be null ---- */
+
+struct lax {
+    struct bytes text;
+    char *plain;
+};
+static const struct field lax[] = {
+    FIELD(struct lax, text, F_TEXT, .flags = F_NULL, .max = 4),
+    FIELD(struct lax, plain, F_STR, .flags = F_NULL),
+    {},
+};
+
+TEST(a_text_keeps_its_nuls_and_others_refuse_them)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+    struct arena a = { 0 };
+    struct lax t = { 0 };
+
+    CHECK_INT(field_decode_text(lax, FIELDS_STRICT, STR("{\"text\":\"a\\u0000b\"}"), &a, &t, &err),
+              0);
+    CHECK_INT(t.text.n, 3);
+    CHECK(!memcmp(t.text.data, "a\0b", 4));
+    field_encode(lax, &t, &b);
+    CHECK_STR(buf_cstr(&b), "{\"text\":\"a\\u0000b\",\"plain\":null}");
+    CHECK_INT(field_decode_text(lax, FIELDS_STRICT, STR("{\"plain\":\"a\\u0000b\"}"), &a, &t, &err),
+              -1);
+    CHECK_STR(err.msg, "field 'plain' must not contain NUL");
+    CHECK_INT(field_decode_text(lax, FIELDS_STRICT, STR("{\"text\":\"12345\"}"), &a, &t, &err), -1);
+    CHECK_STR(err.msg, "field 'text' has 5 bytes, the limit is 4");
+    arena_free(&a);
+}
+
+TEST(a_text_that_may_be_null_says_so_in_its_schema)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+
+    field_schema(lax, &b);
+    CHECK(strstr(buf_cstr(&b), "\"plain\":{\"type\":[\"string\",\"null\"]}"));
+}

@@ -1,5 +1,5 @@
-/* test_store_crash.c - the SQLite store in bad times: a full disk, kill -9 at any moment, a log
- * that never rests; and copies of it. */
+/* test_store_crash.c - the SQLite store in bad times: a full disk, a log that never rests; and
+ * copies of it. */
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -124,79 +124,6 @@ TEST(a_full_disk_is_no_space_and_making_room_lets_work_go_on)
         return;
     }
     run_child(fill_disk);
-}
-
-/* ---- kill -9 ---- */
-
-/* Says each id when it is acknowledged, until it is killed. */
-static void write_for_ever(const char *path, int64_t owner, int out)
-{
-    struct store *s = NULL;
-
-    if (store_open_sqlite(path, &s, &err))
-        _exit(1);
-    for (;;) {
-        struct event e = { .kind = "created", .actor = "ann", .text = "made" };
-        struct sandbox b = sample(owner);
-
-        if (s->ops->sandbox_add(s, &b, &e, NULL, &err))
-            _exit(2);
-        b.state = SANDBOX_RUNNING;
-        if (s->ops->sandbox_save(s, &b, SANDBOX_CREATING, &e, &err))
-            _exit(3);
-        if (write(out, b.id, SANDBOX_ID) != SANDBOX_ID)
-            _exit(4);
-    }
-}
-
-static void check_acknowledged(const char *path, const struct buf *ids)
-{
-    AUTO(store_closep) struct store *s = open_at(path); /* checks the whole file */
-
-    for (size_t at = 0; at + SANDBOX_ID <= ids->len; at += SANDBOX_ID) {
-        char id[SANDBOX_ID + 1] = { 0 };
-        struct sandbox b;
-
-        memcpy(id, ids->data + at, SANDBOX_ID);
-        OK(s->ops->sandbox_get(s, id, &b, &err));
-        CHECK_INT(b.state, SANDBOX_RUNNING);
-        sandbox_finish(&b);
-    }
-}
-
-TEST(what_was_acknowledged_survives_kill_9_at_any_moment)
-{
-    const char *path = filled(0);
-    size_t all = 0;
-
-    for (int round = 0; round < 50; round++) {
-        AUTO(buf_free) struct buf ids = { 0 };
-        unsigned char delay;
-        char block[4096];
-        int pipes[2], status;
-        ssize_t n;
-        pid_t pid;
-
-        id_bytes(&delay, 1);
-        CHECK_INT(pipe(pipes), 0);
-        fcntl(pipes[1], F_SETPIPE_SZ, 1 << 20); /* the child never waits for us */
-        pid = fork();
-        if (!pid)
-            write_for_ever(path, 1, pipes[1]);
-        close(pipes[1]);
-        poll(&(struct pollfd){ .fd = pipes[0], .events = POLLIN }, 1, 10000); /* it is at work */
-        usleep(delay * 150U);
-        kill(pid, SIGKILL);
-        CHECK_INT(waitpid(pid, &status, 0), pid);
-        CHECK(WIFSIGNALED(status));
-        while ((n = read(pipes[0], block, sizeof(block))) > 0)
-            buf_add(&ids, block, (size_t)n);
-        close(pipes[0]);
-        CHECK(ids.len);
-        all += ids.len / SANDBOX_ID;
-        check_acknowledged(path, &ids);
-    }
-    printf("# 50 kills, %zu rows acknowledged and found\n", all);
 }
 
 /* ---- the log, and copies ---- */

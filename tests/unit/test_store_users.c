@@ -314,3 +314,68 @@ STORE_TEST(threads_that_do_everything_at_once_do_not_disturb_each_other)
     OK(s->ops->sandbox_live(s, "n1", count_sandbox, &n, &err));
     CHECK_INT(n, 0);
 }
+
+/* ---- logins ---- */
+
+static struct session login_of(int64_t user, const char *id, int64_t expires_ms)
+{
+    struct session x = { .user = user, .created_ms = 1000, .expires_ms = expires_ms };
+
+    snprintf(x.id, sizeof(x.id), "%s", id);
+    return x;
+}
+
+STORE_TEST(a_login_is_there_until_it_is_removed_or_replaced)
+{
+    int64_t anna = sample_user(s, "anna"), bert = sample_user(s, "bert");
+    struct session a = login_of(anna, "a", 5000), b = login_of(anna, "b", 6000);
+    struct session his = login_of(bert, "h", 5000), got;
+
+    OK(s->ops->session_add(s, &a, false, &err));
+    OK(s->ops->session_add(s, &b, false, &err));
+    OK(s->ops->session_add(s, &his, true, &err));
+    OK(s->ops->session_get(s, "a", &got, &err));
+    CHECK_STR(got.id, "a");
+    CHECK_INT(got.user, anna);
+    CHECK_INT(got.created_ms, 1000);
+    CHECK_INT(got.expires_ms, 5000);
+    b = login_of(anna, "c", 7000);
+    OK(s->ops->session_add(s, &b, true, &err)); /* alone: in the place of all of hers */
+    FAILS(s->ops->session_get(s, "a", &got, &err), ERR_NOT_FOUND);
+    FAILS(s->ops->session_get(s, "b", &got, &err), ERR_NOT_FOUND);
+    OK(s->ops->session_get(s, "h", &got, &err));
+    OK(s->ops->session_remove(s, "c", &err));
+    FAILS(s->ops->session_remove(s, "c", &err), ERR_NOT_FOUND);
+    OK(s->ops->session_clear(s, bert, &err));
+    OK(s->ops->session_clear(s, bert, &err));
+    FAILS(s->ops->session_get(s, "h", &got, &err), ERR_NOT_FOUND);
+}
+
+STORE_TEST(a_login_that_expired_goes_with_the_next_one)
+{
+    int64_t anna = sample_user(s, "anna");
+    struct session old = login_of(anna, "old", 900), now = login_of(anna, "now", 5000), got;
+
+    OK(s->ops->session_add(s, &old, false, &err));
+    OK(s->ops->session_add(s, &now, false, &err));
+    FAILS(s->ops->session_get(s, "old", &got, &err), ERR_NOT_FOUND);
+    OK(s->ops->session_get(s, "now", &got, &err));
+    FAILS(s->ops->session_add(s, &now, false, &err), ERR_CONFLICT);
+    now.user = 999;
+    snprintf(now.id, sizeof(now.id), "stray");
+    FAILS(s->ops->session_add(s, &now, false, &err), ERR_NOT_FOUND);
+}
+
+STORE_TEST(whether_a_user_may_have_several_logins_is_kept)
+{
+    struct user u = { 0 };
+
+    sample_user(s, "anna");
+    OK(s->ops->user_get(s, "anna", &u, &err));
+    CHECK(!u.multi_login);
+    u.multi_login = true;
+    OK(s->ops->user_save(s, &u, &err));
+    u.multi_login = false;
+    OK(s->ops->user_by_id(s, u.id, &u, &err));
+    CHECK(u.multi_login);
+}

@@ -51,6 +51,7 @@ class Serve:
     """Started when made; stop() ends it as a service manager would and looks at what is left."""
 
     caller = {}                         # who starts it, as Popen wants to know it
+    before = []                         # words that start it, as `unshare` does
 
     def __init__(self, folder, *options, env=None, listen="127.0.0.1:0"):
         self.folder = pathlib.Path(folder)
@@ -59,7 +60,9 @@ class Serve:
         self.data, self.run_dir = self.folder / "data", self.folder / "run"
         self.log = self.folder / "serve.log"
         self.family = set()
-        self.options, self.env = ["--listen", listen, *map(str, options)], env or {}
+        self.options, self.env = [*map(str, options)], env or {}
+        if listen:                      # None: where it listens by default
+            self.options = ["--listen", listen, *self.options]
         self.start()
 
     # ---- its life
@@ -67,7 +70,7 @@ class Serve:
     def start(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [for_anybody(self.folder), "serve", "--data", self.data, "--run-dir", self.run_dir,
+                [*self.before, for_anybody(self.folder), "serve", "--data", self.data, "--run-dir", self.run_dir,
                  *self.options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env,
                 cwd=self.folder, **self.caller)
