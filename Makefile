@@ -3,9 +3,10 @@
 #
 #   make                  build/cove, one file; build/cove-guest for other machines
 #   make demo             what it looks like, in a minute
-#   make check            lint, unit tests, fuzz seeds, escapes, end to end, the core again under ASan
+#   make check            lint, unit tests, fuzz seeds, escapes, a minute of faults, end to end, the core again under ASan
 #   make check-full       every compiler, build type, sanitizer and SDK line
 #   make asan tsan fuzz   one kind of test alone; FUZZ_SECONDS=60 for each fuzz target
+#   make faults           kills, full disks, failing calls, 20,000 sandboxes: what is promised holds (as root)
 #   make lint format      static analysis; lay out the source
 #   make install          PREFIX=/usr/local DESTDIR=
 #   make bench measure cleanroom deps clean
@@ -13,7 +14,7 @@
 PREFIX       ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: all deps demo check check-full bench asan tsan fuzz lint format install cleanroom measure clean
+.PHONY: all deps demo check check-full bench asan tsan fuzz faults lint format install cleanroom measure clean
 
 all:
 	@tools/deps build
@@ -34,6 +35,10 @@ asan tsan: deps
 
 fuzz: deps
 	@tools/fuzz $(FUZZ_SECONDS)
+
+faults: deps
+	@tools/build release
+	@COVE_FAULTS_LONG=1 tools/faults build
 
 lint: deps
 	@tools/lint

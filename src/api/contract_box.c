@@ -291,7 +291,7 @@ static int pause_sandbox(struct call *c, void *body, struct err *err)
     if (!s || api_query(c, &q, err))
         return -1;
     control_hold(s);
-    r = control_pause(api_of(c)->control, api_actor(c), s, q.reason, err);
+    r = control_pause(api_of(c)->control, api_actor(c), s, q.reason, true, err);
     if (r && err->code == ERR_CONFLICT && s->state == SANDBOX_PAUSED)
         r = 0; /* it is as it was asked to be */
     control_release(s);

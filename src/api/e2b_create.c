@@ -71,7 +71,7 @@ struct create {
               .sub_size = sizeof(struct e2b_network)),                                             \
         FIELD(struct create, autoPause, F_BOOL, .help = "at its timeout it is paused, not ended"), \
         FIELD(struct create, autoPauseMemory, F_BOOL, .def = true,                                 \
-              .help = "memory is kept in any case"),                                               \
+              .help = "false: only files are kept, its processes end"),                            \
         FIELD(struct create, autoResume, F_OBJ, .sub = auto_resume,                                \
               .sub_size = sizeof(struct auto_resume), .help = "a request wakes a paused one"),     \
         FIELD(struct create, mcp, F_JSON, .help = "for the SDK, which starts the gateway itself"), \
@@ -127,7 +127,9 @@ static int create(struct call *c, const struct create *b, bool secure, struct er
         .template = template_of(c, b, err),
         .facade = "e2b",
         .life = { .timeout_ms = b->timeout * 1000,
-                  .expiry = b->autoPause ? EXPIRY_PAUSE : EXPIRY_KILL,
+                  .expiry = !b->autoPause        ? EXPIRY_KILL
+                            : b->autoPauseMemory ? EXPIRY_PAUSE
+                                                 : EXPIRY_PAUSE_FILES,
                   .auto_resume = wakes(b) },
         .secure = secure,
         .public = !b->network || b->network->allowPublicTraffic,

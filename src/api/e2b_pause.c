@@ -10,7 +10,8 @@ struct pause {
 };
 
 static const struct field pause_fields[] = {
-    FIELD(struct pause, memory, F_BOOL, .def = true, .help = "it is kept in any case"),
+    FIELD(struct pause, memory, F_BOOL, .def = true,
+          .help = "false: only files are kept; its processes end"),
     FIELD(struct pause, requireHealthyGuest, F_BOOL,
           .help = "of no effect: nothing is asked of it"),
     {},
@@ -18,10 +19,10 @@ static const struct field pause_fields[] = {
 
 static int pause_sandbox(struct call *c, void *body, struct err *err)
 {
+    const struct pause *b = body;
     struct sandbox *s = api_sandbox(c, err);
 
-    (void)body;
-    if (!s || control_pause(api_of(c)->control, api_actor(c), s, NULL, err))
+    if (!s || control_pause(api_of(c)->control, api_actor(c), s, NULL, b->memory, err))
         return -1;
     return api_reply_empty(c);
 }
@@ -36,19 +37,23 @@ struct connect {
 static const struct field connect_v2[] = {
     FIELD(struct connect, timeout, F_INT, .min = 1, .max = E2B_TIMEOUT_MAX_S, .def = E2B_TIMEOUT_S,
           .help = "seconds from now; only ever extends one that runs"),
-    FIELD(struct connect, memory, F_BOOL, .def = true, .help = "it is as it was in any case"),
+    FIELD(struct connect, memory, F_BOOL, .def = true,
+          .help = "false: a paused one is started again on its files"),
     {},
 };
 static const struct field connect_v1[] = {
     FIELD(struct connect, timeout, F_INT, .flags = F_REQUIRED, .min = 1, .max = E2B_TIMEOUT_MAX_S,
           .help = "seconds from now; only ever extends one that runs"),
+    FIELD(struct connect, memory, F_BOOL, .def = true,
+          .help = "false: a paused one is started again on its files"),
     {},
 };
 static const struct field resume_fields[] = {
     FIELD(struct connect, timeout, F_INT, .min = 1, .max = E2B_TIMEOUT_MAX_S, .def = E2B_TIMEOUT_S,
           .help = "seconds from now"),
     FIELD(struct connect, autoPause, F_BOOL, .help = "of no effect: what create said stays"),
-    FIELD(struct connect, memory, F_BOOL, .def = true, .help = "it is as it was in any case"),
+    FIELD(struct connect, memory, F_BOOL, .def = true,
+          .help = "false: a paused one is started again on its files"),
     {},
 };
 
@@ -62,7 +67,8 @@ static int connect_sandbox(struct call *c, void *body, struct err *err)
     if (!s)
         return -1;
     control_hold(s); /* what it does is written down first, and so parks */
-    r = control_connect(api_of(c)->control, api_actor(c), s, b->timeout * 1000, &resumed, err);
+    r = control_connect(api_of(c)->control, api_actor(c), s, b->timeout * 1000, b->memory, &resumed,
+                        err);
     if (!r)
         r = e2b_reply_sandbox(c, resumed ? 201 : 200, s);
     control_release(s);
@@ -78,7 +84,7 @@ static int resume_sandbox(struct call *c, void *body, struct err *err)
     if (!s)
         return -1;
     control_hold(s);
-    r = control_resume(api_of(c)->control, api_actor(c), s, b->timeout * 1000, err);
+    r = control_resume(api_of(c)->control, api_actor(c), s, b->timeout * 1000, b->memory, err);
     if (!r)
         r = e2b_reply_sandbox(c, 201, s);
     control_release(s);

@@ -115,7 +115,7 @@ static int get_sandbox(struct call *c, void *body, struct err *err)
     show(c, s, &view);
     view.lifecycle = &(struct lifecycle){
         .autoResume = s->life.auto_resume,
-        .onTimeout = s->life.expiry == EXPIRY_PAUSE ? "pause" : "kill",
+        .onTimeout = s->life.expiry == EXPIRY_KILL ? "kill" : "pause",
     };
     view.network = &(struct network_view){
         .allowPublicTraffic = s->public,

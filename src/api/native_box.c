@@ -11,9 +11,9 @@ enum { TIMEOUT_S = 300, TIME_MAX_S = 31536000, PAGE = 100, PAGE_MAX = 1000, MOUN
 static const struct field_name networks[] = { { "open", NETWORK_OPEN },
                                               { "none", NETWORK_NONE },
                                               {} };
-static const struct field_name expiries[] = { { "kill", EXPIRY_KILL },
-                                              { "pause", EXPIRY_PAUSE },
-                                              {} };
+static const struct field_name expiries[] = {
+    { "kill", EXPIRY_KILL }, { "pause", EXPIRY_PAUSE }, { "pause-files", EXPIRY_PAUSE_FILES }, {}
+};
 
 struct create {
     char *template, *label;
@@ -324,16 +324,25 @@ static int set_timeout(struct call *c, void *body, struct err *err)
     return r;
 }
 
+struct pause_body {
+    bool memory;
+};
+static const struct field pause_body[] = {
+    FIELD(struct pause_body, memory, F_BOOL, .def = true,
+          .help = "false: only files are kept; its processes end"),
+    {},
+};
+
 static int pause_box(struct call *c, void *body, struct err *err)
 {
+    const struct pause_body *b = body;
     struct sandbox *s = api_sandbox(c, err);
     int r;
 
-    (void)body;
     if (!s)
         return -1;
     control_hold(s);
-    r = control_pause(api_of(c)->control, api_actor(c), s, NULL, err);
+    r = control_pause(api_of(c)->control, api_actor(c), s, NULL, b->memory, err);
     if (!r)
         r = native_reply_sandbox(c, s, err);
     control_release(s);
@@ -342,10 +351,13 @@ static int pause_box(struct call *c, void *body, struct err *err)
 
 struct resume_body {
     int64_t timeout;
+    bool memory;
 };
 static const struct field resume_body[] = {
     FIELD(struct resume_body, timeout, F_INT, .max = TIME_MAX_S, .def = -1,
           .help = "seconds from now; 0: no limit; default: as it was last set"),
+    FIELD(struct resume_body, memory, F_BOOL, .def = true,
+          .help = "false: it is started again on its files"),
     {},
 };
 
@@ -359,7 +371,7 @@ static int resume_box(struct call *c, void *body, struct err *err)
         return -1;
     control_hold(s);
     r = control_resume(api_of(c)->control, api_actor(c), s, b->timeout < 0 ? -1 : b->timeout * 1000,
-                       err);
+                       b->memory, err);
     if (!r)
         r = native_reply_sandbox(c, s, err);
     control_release(s);
@@ -407,8 +419,9 @@ const struct route native_box_routes[] = {
       .help = "End a sandbox.", .status = 204, TAG },
     { "POST", "/v1/sandboxes/{id}/timeout", ROUTE_JSON, 0, time_body, sizeof(struct time_body),
       set_timeout, "setTimeout", "End it so many seconds from now.", .reply = native_sandbox, TAG },
-    { "POST", "/v1/sandboxes/{id}/pause", ROUTE_RAW, .fn = pause_box, .operation = "pauseSandbox",
-      .help = "Let it stand still until it is resumed: its files are on disk, its time stops.",
+    { "POST", "/v1/sandboxes/{id}/pause", ROUTE_JSON, 0, pause_body, sizeof(struct pause_body),
+      pause_box, "pauseSandbox",
+      "Let it stand still until it is resumed: its files are on disk, its time stops.",
       .reply = native_sandbox, TAG },
     { "POST", "/v1/sandboxes/{id}/resume", ROUTE_JSON, 0, resume_body, sizeof(struct resume_body),
       resume_box, "resumeSandbox", "Let a paused one go on.", .reply = native_sandbox, TAG },

@@ -111,7 +111,7 @@ void native_show(struct call *c, const struct sandbox *s, const struct native_na
         .reason = or_null(s->reason),
         .timeout = s->life.timeout_ms / 1000,
         .idle = s->life.idle_ms / 1000,
-        .on_expiry = s->life.expiry == EXPIRY_PAUSE ? "pause" : "kill",
+        .on_expiry = sandbox_expiry_names[s->life.expiry],
         .auto_resume = s->life.auto_resume,
         .token = lives ? or_null(s->token) : NULL,
         .traffic_token = lives && !s->public ? or_null(s->traffic_token) : NULL,

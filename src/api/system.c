@@ -122,7 +122,7 @@ static int get_contract(struct call *c, void *body, struct err *err)
 
 #define TAG .body_max = API_BODY_MAX, .tag = "Server"
 
-const struct route system_routes[] = {
+const struct route api_system_routes[] = {
     { "GET", "/health", ROUTE_RAW, ROUTE_OPEN, .fn = get_health, .operation = "getHealth",
       .help = "Whether the server is up.", .reply = health, TAG },
     { "GET", "/metrics", ROUTE_RAW, ROUTE_OPEN, .fn = get_metrics, .operation = "getServerMetrics",

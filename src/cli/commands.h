@@ -7,6 +7,7 @@
 
 extern const struct command command_cove; /* the program itself: its subs are the commands */
 
+extern const struct command command_backup;
 extern const struct command command_completion;
 extern const struct command command_config;
 extern const struct command command_cp;
@@ -24,6 +25,7 @@ extern const struct command command_resume;
 extern const struct command command_logs;
 extern const struct command command_man;
 extern const struct command command_ps;
+extern const struct command command_restore;
 extern const struct command command_run;
 extern const struct command command_serve;
 extern const struct command command_shell;

@@ -16,7 +16,7 @@ struct create_options {
     bool strict, private, auto_resume;
 };
 
-static const char *const expiries[] = { "kill", "pause", NULL };
+static const char *const expiries[] = { "kill", "pause", "pause-files", NULL };
 static const char *const networks[] = { "none", "open", NULL };
 
 #define LIMIT(mem, name, type, unit, ...)                                                          \
@@ -30,7 +30,7 @@ static const struct args_option create_options[] = {
     OPTION(struct create_options, idle, "idle", ARGS_DURATION, .value = "TIME",
            .help = "end it when nothing has used it for so long"),
     OPTION(struct create_options, on_expiry, "on-expiry", ARGS_CHOICE, .value = "WHAT",
-           .choices = expiries, .help = "kill or pause it then (default kill)"),
+           .choices = expiries, .help = "kill, pause or pause-files then (default kill)"),
     OPTION(struct create_options, auto_resume, "auto-resume", ARGS_SWITCH,
            .help = "a request for one of its ports lets a paused one go on"),
     LIMIT(memory, "memory", ARGS_SIZE, "SIZE", .letter = 'm', .help = "memory (default 2G)"),

@@ -5,14 +5,20 @@
 struct pause_options {
     struct remote_options remote;
     int64_t timeout;
+    bool files_only;
 };
 
 static const struct args_option pause_options[] = {
-    REMOTE_OPTIONS(struct pause_options, "print what was paused as a JSON object"), {}
+    OPTION(struct pause_options, files_only, "files-only", ARGS_SWITCH,
+           .help = "keep files alone: their processes end, and a resume starts them again"),
+    REMOTE_OPTIONS(struct pause_options, "print what was paused as a JSON object"),
+    {}
 };
 static const struct args_option resume_options[] = {
     OPTION(struct pause_options, timeout, "timeout", ARGS_DURATION, .value = "TIME",
            .help = "how long they may run from now; 0: no limit (default: as it was last set)"),
+    OPTION(struct pause_options, files_only, "files-only", ARGS_SWITCH,
+           .help = "start them again on their files, even where processes stand still"),
     REMOTE_OPTIONS(struct pause_options, "print what was resumed as a JSON object"),
     {}
 };
@@ -64,7 +70,21 @@ static int ask_all(struct remote *r, const char *verb, const struct buf *body, s
     return failed ? 1 : 0;
 }
 
-static int pause_all(struct remote *r, struct err *err) { return ask_all(r, "/pause", NULL, err); }
+static void put_memory(struct buf *body, const struct pause_options *o)
+{
+    if (o->files_only)
+        json_kv_bool(body, "memory", false);
+}
+
+static int pause_all(struct remote *r, struct err *err)
+{
+    AUTO(buf_free) struct buf body = { 0 };
+
+    json_open(&body, '{');
+    put_memory(&body, r->args->values);
+    json_close(&body, '}');
+    return ask_all(r, "/pause", &body, err);
+}
 
 static int resume_all(struct remote *r, struct err *err)
 {
@@ -74,6 +94,7 @@ static int resume_all(struct remote *r, struct err *err)
     json_open(&body, '{');
     if (args_given(r->args, "timeout"))
         json_kv_int(&body, "timeout", o->timeout);
+    put_memory(&body, o);
     json_close(&body, '}');
     return ask_all(r, "/resume", &body, err);
 }

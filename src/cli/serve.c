@@ -13,6 +13,7 @@
 #include "cli/config.h"
 #include "cli/dirs.h"
 #include "cli/settings.h"
+#include "keep/keeper.h"
 
 static const char *const log_levels[] = { "debug", "info", "warn", "error", "off", NULL };
 static const char *const log_formats[] = { "logfmt", "json", NULL };
@@ -64,8 +65,10 @@ static const struct args_option serve_options[] = {
            .help = "host directories that sandboxes may be shown; none without it"),
     OPTION(struct serve_options, fetch_allow, "fetch-allow", ARGS_TEXT, .env = "COVE_FETCH_ALLOW",
            .value = "PREFIX", .flags = ARGS_REPEAT,
-           .help = "addresses that files may be fetched from and sent to though they are not "
-                   "public: 10.1.0.0/16"),
+           .help = "addresses that files may be fetched from and sent to beside the public "
+                   "internet: 10.1.0.0/16"),
+    OPTION(struct serve_options, fetch_ca, "fetch-ca", ARGS_FILE, .env = "COVE_FETCH_CA",
+           .value = "FILE", .help = "certificates to trust there instead of the machine's, PEM"),
     OPTION(struct serve_options, ephemeral, "ephemeral", ARGS_SWITCH, .env = "COVE_EPHEMERAL",
            .help = "end all sandboxes when the server ends"),
     OPTION(struct serve_options, paused_retention, "paused-retention", ARGS_DURATION,
@@ -152,8 +155,9 @@ static int sort_descriptors(struct serve *s, bool lifeline, struct err *err)
 
 static void forget(struct serve *s)
 {
-    char *const owned[] = { s->data_dir, s->run_dir,   s->state_dir, s->url,         s->preview_url,
-                            s->domain,   s->tls_chain, s->tls_key,   s->shown_chain, s->shown_key };
+    char *const owned[] = { s->data_dir,    s->run_dir,   s->state_dir, s->url,
+                            s->preview_url, s->domain,    s->tls_chain, s->tls_key,
+                            s->shown_chain, s->shown_key, s->fetch_ca };
 
     for (size_t i = 0; i < ARRAY_LEN(owned); i++)
         free(owned[i]);
@@ -162,6 +166,18 @@ static void forget(struct serve *s)
     free(s->token_secret);
     explicit_bzero(s->key, sizeof(s->key));
     explicit_bzero(s->password, sizeof(s->password));
+}
+
+static int read_fetch(struct serve *s, struct err *err)
+{
+    const struct args_list *allow = &s->o->fetch_allow;
+
+    for (size_t i = 0; i < allow->n; i++)
+        if (netrange_list_add(&s->fetch_allow, str_of(allow->items[i]), err))
+            return err_in(err, "--fetch-allow");
+    if (s->fetch_ca && access(s->fetch_ca, R_OK))
+        return err_sys(err, "--fetch-ca %.150s", s->fetch_ca);
+    return 0;
 }
 
 static int run_serve(struct args *a)
@@ -184,7 +200,11 @@ static int run_serve(struct args *a)
     s.run_dir = absolute(s.o->run_dir, dirs_run());
     s.tls_chain = absolute(s.o->tls_cert, NULL);
     s.tls_key = absolute(s.o->tls_key, NULL);
-    status = serve_setup(&s, &err) ? args_fail(a, 1, &err) : serve_monitor(&s);
+    s.fetch_ca = absolute(s.o->fetch_ca, NULL);
+    adopt_boot(s.boot);
+    status = read_fetch(&s, &err) ? args_fail(a, 2, &err) : 0;
+    if (!status)
+        status = serve_setup(&s, &err) ? args_fail(a, 1, &err) : serve_monitor(&s);
     forget(&s);
     return status;
 }

@@ -8,6 +8,7 @@
 #define CLI_SERVE_H
 
 #include "cli/args.h"
+#include "io/netrange.h"
 #include "io/sock.h"
 
 /* The leak check at the end of a sanitizer's build traces its own process, reads /proc, and writes
@@ -28,6 +29,7 @@ struct serve_options { /* of the command line */
     const char *tls_cert, *tls_key, *config;
     const char *provider, *template, *scheme, *by_path;
     const char *log_level, *log_format;
+    const char *fetch_ca;
     struct args_list allow_mounts, fetch_allow, set;
     int64_t lifeline, paused_retention, mcp_port, code_port;
     bool ephemeral;
@@ -44,17 +46,20 @@ struct serve {
     gid_t gid;
     bool root;     /* started by it */
     bool one_user; /* inside a sandbox there is root only: the caller has no more ids to give */
-    bool made_key, made_password;  /* by us, in this start: the user is told, once */
-    bool new_password;             /* made or given now: the store follows */
-    bool *ready;                   /* shared by all three: said so once, whoever dies later */
-    int listener, preview;         /* preview: -1 where there is none */
-    int lock;                      /* <data>/serve.lock, held until the last of us has ended */
-    int lifeline;                  /* -1: none */
-    int keeper_line[2];            /* a pipe: the keeper ends when monitor and server are gone */
-    pid_t monitor;                 /* without it the server ends too */
-    char *tls_chain, *tls_key;     /* absolute; NULL: plain HTTP */
-    char *shown_chain, *shown_key; /* what the server reads: those, or copies that it may read */
-    char key[SERVE_KEY];           /* the admin's API key and password */
+    bool made_key, made_password;     /* by us, in this start: the user is told, once */
+    bool new_password;                /* made or given now: the store follows */
+    bool *ready;                      /* shared by all three: said so once, whoever dies later */
+    int listener, preview;            /* preview: -1 where there is none */
+    int lock;                         /* <data>/serve.lock, held until the last of us has ended */
+    int lifeline;                     /* -1: none */
+    int keeper_line[2];               /* a pipe: the keeper ends when monitor and server are gone */
+    pid_t monitor;                    /* without it the server ends too */
+    char *tls_chain, *tls_key;        /* absolute; NULL: plain HTTP */
+    char *shown_chain, *shown_key;    /* what the server reads: those, or copies that it may read */
+    struct netrange_list fetch_allow; /* may be fetched from though not public */
+    char *fetch_ca;                   /* absolute; NULL: the machine's */
+    char boot[40];                    /* names this start of the machine */
+    char key[SERVE_KEY];              /* the admin's API key and password */
     char password[SERVE_PASSWORD];
     char *token_secret;       /* that signs logins' tokens; NULL: the store's */
     const char *create_fault; /* why the contract can make no sandbox; NULL: it can */
@@ -62,7 +67,8 @@ struct serve {
 
 /* serve_setup.c: directories, listeners, keys, before anything is given up */
 int serve_setup(struct serve *s, struct err *err);
-void serve_announce(const struct serve *s); /* <data>/server.json, for the command line */
+int serve_lock(struct serve *s, struct err *err); /* of the data directory: ERR_CONFLICT */
+void serve_announce(const struct serve *s);       /* <data>/server.json, for the command line */
 void serve_withdraw(const struct serve *s);
 
 /* serve_tls.c: the server's user cannot read root's key; 1: there are new copies, 0: none needed */
@@ -77,7 +83,7 @@ int serve_admin(struct serve *s, struct control *c, struct err *err);
 struct api;
 int serve_contract(struct serve *s, struct err *err);
 /* In the server. May park. */
-int serve_contract_api(const struct serve *s, struct api *a, struct err *err);
+void serve_contract_api(const struct serve *s, struct api *a);
 
 /* serve_monitor.c: returns the exit status */
 int serve_monitor(struct serve *s);

@@ -87,6 +87,19 @@ static int show(const char *root, const char *path, unsigned flags, struct err *
     return 0;
 }
 
+/* The operator's own certificates, unless they lie below what is shown already. */
+static int show_ca(const char *root, const struct serve *s, struct err *err)
+{
+    char place[512];
+
+    if (!s->fetch_ca)
+        return 0;
+    if (snprintf(place, sizeof(place), "%s%s", root, s->fetch_ca) < (int)sizeof(place) &&
+        !access(place, F_OK))
+        return 0;
+    return show(root, s->fetch_ca, 0, err);
+}
+
 /* Over /sys, in this namespace alone: nothing that we are about to show lies below it. */
 static int small_root(const struct serve *s, struct err *err)
 {
@@ -99,7 +112,8 @@ static int small_root(const struct serve *s, struct err *err)
         if (show(root, shown[i].path, shown[i].flags, err))
             return -1;
     /* a socket on a read-only mount can be connected to all the same */
-    if (show(root, s->state_dir, SHOW_WRITE, err) || show(root, s->run_dir, 0, err))
+    if (show_ca(root, s, err) || show(root, s->state_dir, SHOW_WRITE, err) ||
+        show(root, s->run_dir, 0, err))
         return -1;
     if (chdir(root) || syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) ||
         mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
@@ -155,6 +169,8 @@ int serve_confine(const struct serve *s, struct err *err)
     raise_open_files();
     if (s->root && !SERVE_SANITIZED && (small_root(s, err) || become(s, err)))
         return -1;
+    if (s->fetch_ca && access(s->fetch_ca, R_OK)) /* said now, not at the first request */
+        return err_sys(err, "read --fetch-ca %.150s as user %u", s->fetch_ca, geteuid());
     setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 }); /* there are keys and tokens in memory */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_DUMPABLE, SERVE_SANITIZED, 0, 0, 0))
         return err_sys(err, "give up privileges");

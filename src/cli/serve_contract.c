@@ -48,17 +48,8 @@ static const char *fault_of(const char *provider)
     return NULL;
 }
 
-static int read_prefixes(const struct serve *s, struct netrange_list *out, struct err *err)
-{
-    for (size_t i = 0; i < s->o->fetch_allow.n; i++)
-        if (netrange_list_add(out, str_of(s->o->fetch_allow.items[i]), err))
-            return err_in(err, "--fetch-allow");
-    return 0;
-}
-
 int serve_contract(struct serve *s, struct err *err)
 {
-    struct netrange_list ignored = { 0 };
     static const char variable[] = "TOKEN_SECRET_KEY";
     char *secret = getenv(variable);
 
@@ -71,8 +62,6 @@ int serve_contract(struct serve *s, struct err *err)
         log_warn("the contract can make no sandboxes", KV("error", s->create_fault));
     if (s->o->by_path && !strcmp(s->o->by_path, "path") && !s->preview_url)
         return err_set(err, ERR_INVALID, "--urls path needs the preview listener");
-    if (read_prefixes(s, &ignored, err)) /* a slip is told at once, not by the second process */
-        return -1;
     template_alias = s->o->template; /* also for the keeper, which is a fork of us */
     if (!secret || !*secret)
         return 0;
@@ -82,10 +71,8 @@ int serve_contract(struct serve *s, struct err *err)
     return 0;
 }
 
-int serve_contract_api(const struct serve *s, struct api *a, struct err *err)
+void serve_contract_api(const struct serve *s, struct api *a)
 {
-    struct netrange_list allow = { 0 };
-
     a->contract.template = s->o->template ? s->o->template : "base";
     a->contract.scheme = s->o->scheme ? s->o->scheme : a->tls ? "https" : "http";
     a->contract.preview_url = s->preview_url;
@@ -93,8 +80,6 @@ int serve_contract_api(const struct serve *s, struct api *a, struct err *err)
     a->contract.mcp_port = s->o->mcp_port;
     a->contract.code_port = s->o->code_port;
     a->contract.create_fault = s->create_fault;
-    return read_prefixes(s, &allow, err) ||
-                   fetch_open(&(struct fetch_options){ .allow = &allow }, &a->fetch, err)
-               ? -1
-               : 0;
+    a->fetch =
+        fetch_new(&(struct fetch_options){ .ca_file = s->fetch_ca, .allow = &s->fetch_allow });
 }

@@ -106,10 +106,10 @@ static void died(struct monitor *m, struct part *p, int status)
     p->pid = 0;
     if (m->stopping)
         return;
-    if (now - p->started >= STEADY_MS) {
+    if (now - p->started >= STEADY_MS)
         p->failures = 0;
-        p->worked = true;
-    }
+    /* once all of it has worked, what ends a part comes and goes: a full disk, a kill */
+    p->worked |= *m->s->ready || now - p->started >= STEADY_MS;
     for (int i = 0; i < p->failures && wait < LATER_MS; i++)
         wait *= 2;
     p->failures++;

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/serve.h"
+#include "io/fetch.h"
 #include "io/tls.h"
 #include "router/router.h"
 
@@ -75,6 +76,7 @@ static int begin(struct server *v, struct err *err)
     struct opening o = { v, err, 0 };
     struct provider *p = NULL;
     struct control_options c = { .run_dir = v->s->run_dir,
+                                 .boot = v->s->boot,
                                  .token_secret = v->s->token_secret,
                                  .domain = v->s->domain,
                                  .allow_mounts = v->s->o->allow_mounts.items,
@@ -93,7 +95,8 @@ static int begin(struct server *v, struct err *err)
                            .version = COVE_VERSION,
                            .metrics = router_figures,
                            .tls = v->tls != NULL };
-    return serve_contract_api(v->s, &v->api, err);
+    serve_contract_api(v->s, &v->api);
+    return 0;
 }
 
 struct listening {
@@ -171,6 +174,17 @@ static void reload(struct server *v)
         log_info("reloaded", KVI("certificates", r));
 }
 
+/* The monitor was killed, and perhaps the keeper with it: nobody is left who could end what waits
+ * in the pool, and the next monitor waits for our place. What is written is written; it adopts the
+ * rest. With --ephemeral sandboxes have to end before we do. */
+static void leave_if_alone(const struct server *v)
+{
+    if (v->s->o->ephemeral || getppid() == v->s->monitor)
+        return;
+    log_warn("the monitor has died: the server ends, sandboxes go on");
+    _exit(1);
+}
+
 /* From the first moment on: a start may wait for the keeper, and that one for a slow disk. */
 static void hear_signals(void *arg)
 {
@@ -183,6 +197,7 @@ static void hear_signals(void *arg)
         if (v->serving)
             reload(v);
     }
+    leave_if_alone(v);
     v->ending = true;
     co_cond_wake(&v->told);
 }
@@ -249,6 +264,7 @@ int serve_run(struct serve *s)
         log_error("no event loop", KV("error", strerrordesc_np(errno)));
         return 1;
     }
+    fetch_closep(&v.api.fetch);
     router_close(v.api.router);
     store_closep(&v.store);
     tls_closep(&v.tls);

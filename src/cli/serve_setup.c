@@ -82,7 +82,7 @@ static bool is_ending(const struct serve *s)
 
 /* One server per data directory. All our processes inherit the lock: as long as one lives, nobody
  * else begins. */
-static int take_lock(struct serve *s, struct err *err)
+int serve_lock(struct serve *s, struct err *err)
 {
     AUTO(freep) char *path = NULL;
     char text[LOCK_TEXT];
@@ -137,7 +137,7 @@ static int make_directories(struct serve *s, struct err *err)
 {
     if (asprintf(&s->state_dir, "%s/serve", s->data_dir) < 0)
         abort();
-    if (make_dir(s->data_dir, 0700, err) || make_dir(s->run_dir, 0755, err) || take_lock(s, err) ||
+    if (make_dir(s->data_dir, 0700, err) || make_dir(s->run_dir, 0755, err) || serve_lock(s, err) ||
         make_dir(s->state_dir, 0700, err))
         return -1;
     return s->root ? give_state(s, err) : 0;

@@ -17,6 +17,8 @@
 #include "base/mem.h"
 #include "control/impl.h"
 
+enum { AT_ONCE = 16 };
+
 struct refs {
     char (*items)[SANDBOX_ID + 1];
     size_t n, cap;
@@ -86,16 +88,19 @@ static int load(struct control *c, struct err *err)
 /* ---- each of them ---- */
 
 /* A machine that was taken from the pool a moment before the crash has the pool's lifetime still:
- * then the record's wall time has to do. */
+ * then the record's wall time has to do, unless somebody has set the clock meanwhile, which it
+ * shows by what cannot be: then all of its time begins again. */
 static int64_t deadline_of(const struct live *l, const struct machine_state *m)
 {
     uint64_t net = life_net_ms(&l->s.life);
+    int64_t left = l->s.end_ms - control_wall_ms();
 
     if (!l->s.life.timeout_ms)
         return NEVER;
-    if (m->left_ms != NEVER && m->limits.lifetime_ms == net)
+    /* One that is to be paused has the longest lifetime there is, which says nothing. */
+    if (l->s.life.expiry == EXPIRY_KILL && m->left_ms != NEVER && m->limits.lifetime_ms == net)
         return co_now() + MAX(m->left_ms - GRACE_MS, (int64_t)0);
-    return co_now() + MAX(l->s.end_ms - control_wall_ms(), (int64_t)0);
+    return co_now() + (left >= 0 && left <= l->s.life.timeout_ms ? left : l->s.life.timeout_ms);
 }
 
 static int renew_net(struct live *l, const struct machine_state *m, struct err *err)
@@ -129,7 +134,15 @@ static int adopt_state(struct live *l, const struct machine_state *m, struct err
     if (l->s.state != SANDBOX_RUNNING || !ran)
         return 0;
     l->deadline = deadline_of(l, m);
-    return renew_net(l, m, err);
+    if (renew_net(l, m, err)) {
+        if (err->code == ERR_NOT_FOUND || control_unclear(err))
+            return -1;
+        /* one that cannot be guarded is no reason to serve nobody: we watch over it ourselves */
+        log_warn("a sandbox's lifetime is not the provider's", KV("sandbox", l->s.id),
+                 KV("error", err->msg));
+        *err = (struct err){ 0 };
+    }
+    return 0;
 }
 
 /* 0 it is ours, -1 with err; or it must end although its machine is there. */
@@ -192,33 +205,75 @@ static int settle(struct live *l, bool machine, struct err *err)
     return 0;
 }
 
+struct settling {
+    const struct refs *machines;
+    struct live **rows; /* held */
+    size_t n, next, kept, running;
+    struct co_cond ended;
+    int result;
+    struct err err;
+};
+
+static int settle_one(struct settling *g, struct live *l, struct err *err)
+{
+    const struct refs *m = g->machines;
+    bool machine = m->n && bsearch(l->s.id, m->items, m->n, sizeof(*m->items), compare_refs);
+    int r = live_lock(l, err);
+
+    if (r)
+        return r;
+    if (l->s.state != SANDBOX_ENDED)
+        r = settle(l, machine, err);
+    g->kept += l->s.state != SANDBOX_ENDED;
+    live_unlock(l);
+    return r;
+}
+
+/* Several at once: the provider works on one while we take the answer about another. */
+static void settle_some(void *arg)
+{
+    struct settling *g = arg;
+
+    while (g->next < g->n) {
+        struct live *l = g->rows[g->next++];
+        struct err err = { 0 };
+
+        if (!g->result && settle_one(g, l, &err) && !g->result) {
+            g->result = -1;
+            g->err = err;
+        }
+        live_release(l);
+    }
+    g->running--;
+    co_cond_wake(&g->ended);
+}
+
 static int settle_all(struct control *c, const struct refs *machines, struct err *err)
 {
-    struct live **rows = xcalloc(c->count + 1, sizeof(struct live *)), *l;
-    size_t n = 0, kept = 0;
-    int r = 0;
+    struct settling g = { .machines = machines,
+                          .rows = xcalloc(c->count + 1, sizeof(struct live *)) };
+    struct live *l;
 
+    co_cond_init(&g.ended);
     list_each(l, &c->all, all) {
         live_hold(l);
-        rows[n++] = l;
+        g.rows[g.n++] = l;
     }
-    for (size_t i = 0; i < n; i++) {
-        bool machine = machines->n && bsearch(rows[i]->s.id, machines->items, machines->n,
-                                              sizeof(*machines->items), compare_refs);
-
-        if (!r && !(r = live_lock(rows[i], err))) {
-            if (rows[i]->s.state != SANDBOX_ENDED)
-                r = settle(rows[i], machine, err);
-            kept += rows[i]->s.state != SANDBOX_ENDED;
-            live_unlock(rows[i]);
-        }
-        live_release(rows[i]);
+    for (int i = 0; i < AT_ONCE; i++) {
+        g.running++;
+        if (control_go(c, settle_some, &g))
+            settle_some(&g);
     }
-    free(rows);
-    if (!r && n)
-        log_info("sandboxes of a former run", KVI("kept", (int64_t)kept),
-                 KVI("ended", (int64_t)(n - kept)));
-    return r;
+    while (g.running)
+        if (co_cond_wait(&g.ended, NEVER)) /* cancelled: they still use what is ours */
+            co_pass();
+    free(g.rows);
+    if (g.result)
+        *err = g.err;
+    else if (g.n)
+        log_info("sandboxes of a former run", KVI("kept", (int64_t)g.kept),
+                 KVI("ended", (int64_t)(g.n - g.kept)));
+    return g.result;
 }
 
 /* ---- machines that no record knows ---- */

@@ -17,6 +17,7 @@ struct control_limits control_limits = {
     .user_sandboxes = 1000,
     .map_bytes = 16 << 10,
     .init_ms = 10000,
+    .hung_ms = 60000,
     .sample_s = 10,
     .ended_days = 7,
     .forward_conns = 256,
@@ -37,6 +38,9 @@ const struct setting control_settings[] = {
       "bytes of a sandbox's metadata, and of its environment" },
     { "control.init-ms", &control_limits.init_ms, 100, 600000,
       "time a new sandbox's guest may take to answer" },
+    { "control.hung-ms", &control_limits.hung_ms, 0, 86400000,
+      "silence of a guest that is asked for a sign of life, after which its sandbox has failed "
+      "(0: never)" },
     { "control.sample-s", &control_limits.sample_s, 1, 3600, "seconds between two measurements" },
     { "control.ended-days", &control_limits.ended_days, 0, 36500,
       "days until an ended sandbox and its events are forgotten" },
@@ -221,6 +225,7 @@ static void tend(void *arg)
         pruned_at = co_now();
         if (control_store(c, prune, &before, &err) < 0)
             log_warn("ended sandboxes are not forgotten", KV("error", err.msg));
+        retry_tend(c);
     }
 }
 
@@ -272,6 +277,7 @@ static struct control *new_control(const struct control_options *o)
     list_init(&c->sampling);
     co_cond_init(&c->task_ended);
     co_cond_init(&c->heap_changed);
+    co_cond_init(&c->retry_added);
     co_cond_init(&c->sampling_begun);
     co_cond_init(&c->leftover_added);
     pool_init(c);
@@ -280,14 +286,14 @@ static struct control *new_control(const struct control_options *o)
 
 int control_open(const struct control_options *o, struct control **out, struct err *err)
 {
-    static co_fn *const services[] = { life_serve, leftover_serve, samples_serve, pool_serve,
-                                       tend };
+    static co_fn *const services[] = { life_serve, leftover_serve, samples_serve,
+                                       pool_serve, retry_serve,    tend };
     struct control *c = new_control(o);
 
     static_assert(ARRAY_LEN(services) <= SERVICES, "room to remember them");
     *out = c;
     if (control_store(c, learn_node, c, err) || sessions_init(c, o->token_secret, err) ||
-        control_adopt(c, err))
+        retry_open(c, o->boot, err) || control_adopt(c, err))
         goto failed;
     for (size_t i = 0; i < ARRAY_LEN(services); i++)
         if (serve(c, services[i], err))
@@ -380,6 +386,7 @@ void control_close(struct control *c)
     wait_for_tasks(c, until);
     leftover_finish(c);
     forget_all(c);
+    retry_close(c);
     client_finish(&c->client);
     provider_closep(&c->provider);
     keys_finish(c);

@@ -18,6 +18,7 @@ struct control;
 struct control_options {
     struct store *store;       /* borrowed: closed by the caller, after control_close() */
     const char *run_dir;       /* of the keeper */
+    const char *boot;          /* names this start of the machine; NULL: unknown */
     struct provider *provider; /* owned from here on; its on_event was given control_event */
     const char *token_secret;  /* signs logins' tokens; NULL: the store's own */
     const char *domain;        /* of sandboxes' host names: "localhost:8000", "cove.example" */
@@ -137,14 +138,14 @@ int control_set_timeout(struct control *c, const struct actor *who, struct sandb
 /* Its files are on disk, its processes stand still, and so does its time. Parks for as long as
  * writing out takes. ERR_CONFLICT: it is paused already. */
 int control_pause(struct control *c, const struct actor *who, struct sandbox *s,
-                  const char *reason /* for the log; or NULL */, struct err *err);
+                  const char *reason /* for the log; or NULL */, bool memory, struct err *err);
 /* It goes on, and has ms from now on; 0: no time-out; -1: as it was last set. ERR_CONFLICT: it is
  * not paused. */
 int control_resume(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
-                   struct err *err);
+                   bool memory, struct err *err);
 /* It runs, and has at least ms: resumed if it was paused, extended otherwise. */
 int control_connect(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
-                    bool *resumed, struct err *err);
+                    bool memory, bool *resumed, struct err *err);
 /* A request for it has come: a paused one with auto_resume goes on. ERR_CONFLICT: it stays paused.
  */
 int control_wake(struct control *c, struct sandbox *s, struct err *err);
@@ -163,6 +164,9 @@ struct sandbox_times {                /* unix ms; 0: never */
 int control_times(struct control *c, struct sandbox *s, struct sandbox_times *out, struct err *err);
 int control_set_limits(struct control *c, const struct actor *who, struct sandbox *s,
                        const struct limits *l, struct err *err);
+/* A call to its guest waits for long: a look at it, in the background. One that was stopped, or
+ * that says nothing for control.hung-ms, is ended with that reason. */
+void control_doubt(struct sandbox *s);
 void control_touch(struct sandbox *s);            /* activity, for those with an idle rule */
 int64_t control_left_ms(const struct sandbox *s); /* until it expires; NEVER */
 int control_stat(struct control *c, struct sandbox *s, struct machine_state *out, struct err *err);

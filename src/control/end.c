@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "control/impl.h"
 
-enum { RETRY_MS = 1000, RETRY_MAX_MS = 60000 };
+enum { RETRY_MS = 1000, RETRY_MAX_MS = 10000 };
 
 /* ---- one sandbox ---- */
 
@@ -143,6 +143,15 @@ static void leftover_free(struct leftover *o)
     free(o);
 }
 
+const struct sandbox *leftover_find(const struct control *c, const char *id)
+{
+    for (int i = 0; i < 2; i++)
+        for (const struct leftover *o = i ? c->trying : c->leftovers; o; o = o->next)
+            if (o->row && (!strcmp(o->row->id, id) || !strcmp(o->row->uuid, id)))
+                return o->row;
+    return NULL;
+}
+
 static int try_row(struct control *c, const struct leftover *o, struct err *err)
 {
     struct event e =
@@ -166,11 +175,13 @@ static bool try_one(struct control *c, const struct leftover *o)
 /* Goes through them once; whether any is left. New ones may come while we wait. */
 static bool try_all(struct control *c)
 {
-    struct leftover *o = TAKE(c->leftovers, NULL), *next;
+    c->trying = TAKE(c->leftovers, NULL);
+    while (c->trying) {
+        struct leftover *o = c->trying;
+        bool done = try_one(c, o);
 
-    for (; o; o = next) {
-        next = o->next;
-        if (try_one(c, o)) {
+        c->trying = o->next;
+        if (done) {
             leftover_free(o);
             continue;
         }

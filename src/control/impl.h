@@ -8,6 +8,7 @@
 
 #include "base/lazy.h"
 #include "control/control.h"
+#include "queue/queue.h"
 
 extern struct lazy lazy_crypt;
 
@@ -20,7 +21,8 @@ enum {
 };
 
 struct control_limits {
-    int64_t sandboxes, user_sandboxes, map_bytes, init_ms, sample_s, ended_days, forward_conns;
+    int64_t sandboxes, user_sandboxes, map_bytes, init_ms, hung_ms, sample_s, ended_days,
+        forward_conns;
     int64_t paused_retention_s, pause_give_up_s;
     int64_t pool_size, pool_memory, pool_age_s, pool_idle_s;
 };
@@ -59,6 +61,8 @@ struct live {
     int64_t failing;           /* since when pausing it at its end has failed; 0: it has not */
     int64_t paused_ms;         /* since when, unix; 0: a former server knows */
     int64_t paused_for;        /* the last time: ms */
+
+    bool doubted; /* somebody looks whether its guest still answers */
 
     bool machine_gone; /* while it was being created: */
     struct err fault;  /* what ended its machine */
@@ -109,6 +113,11 @@ struct control {
     size_t nheap, heap_cap;
     struct co_cond heap_changed;
 
+    struct queue *queue; /* what failed and is tried again */
+    char *retries;       /* our topic in it */
+    struct co_cond retry_added;
+    uint64_t retry_news; /* counts them, so that one that comes while we look is not missed */
+
     struct list pools;
     struct pool *pool_default;
     struct co_cond refill;
@@ -119,6 +128,7 @@ struct control {
     struct list sampling;
     struct co_cond sampling_begun;
     struct leftover *leftovers; /* what could not be ended or written yet */
+    struct leftover *trying;    /* those of them that are being tried again */
     struct co_cond leftover_added;
     struct key_cache *keys;
     struct sessions *sessions;
@@ -201,6 +211,9 @@ uint64_t life_net_ms(const struct life *l); /* the provider's own lifetime for i
 void life_arm(struct live *l);              /* after its deadline or state changed */
 void life_disarm(struct live *l);
 void life_serve(void *control);
+/* Tries once more what has failed for so long since its end came, at end_ms of its record (0: it
+ * was idle). 0: done, or nothing left to do; 1 given up, with err; -1 with err. With its lock. */
+int life_retry(struct live *l, int64_t end_ms, int64_t failed_ms, struct err *err);
 /* Holds off others; what `who` may not see or has ended is ERR_NOT_FOUND. live_unlock() it. */
 int life_lock(struct live *l, const struct actor *who, struct err *err);
 int life_extend(struct live *l, const struct actor *who, int64_t ms, struct err *err);
@@ -208,8 +221,13 @@ int life_extend(struct live *l, const struct actor *who, int64_t ms, struct err 
 int life_end(struct live *l, const char *actor, const char *reason, bool machine, struct err *err);
 void leftover_machine(struct control *c, const char *ref);
 void leftover_row(struct control *c, const struct sandbox *ended, enum sandbox_state expect);
+const struct sandbox *leftover_find(const struct control *c, const char *id); /* NULL: none */
 void leftover_serve(void *control);
 void leftover_finish(struct control *c); /* one last try, then forgets them */
+
+/* ---- health ---- */
+
+void health_doubt(struct live *l); /* looks at its guest in the background */
 
 /* ---- pool ---- */
 
@@ -237,9 +255,17 @@ void pool_metrics(struct control *c, struct buf *out);
 
 int control_adopt(struct control *c, struct err *err);
 
+/* ---- retry.c ---- */
+int retry_open(struct control *c, const char *boot, struct err *err);
+void retry_close(struct control *c);
+int retry_later(struct live *l, struct err *err); /* life_retry() is called in a while */
+void retry_serve(void *control);
+void retry_tend(struct control *c); /* forgets old dead letters */
+
 /* ---- pause, all with l's lock ---- */
 
-int life_pause(struct live *l, const char *actor, const char *why, struct err *err);
+int life_pause(struct live *l, const char *actor, const char *why, bool files_only,
+               struct err *err);
 int pause_settle(struct live *l, const struct machine_state *m, struct err *err);
 void pause_settle_now(struct live *l); /* one that is PAUSING or RESUMING, and nobody is at it */
 void pause_settle_later(struct live *l);

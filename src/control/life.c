@@ -52,13 +52,17 @@ void life_disarm(struct live *l)
         sift(c, last, at);
 }
 
-static int64_t due_of(const struct live *l)
+static int64_t end_of(const struct live *l)
 {
     int64_t idle = l->s.life.idle_ms && !l->working ? l->touched + l->s.life.idle_ms : NEVER;
-    int64_t end = MIN(l->deadline, idle);
 
+    return MIN(l->deadline, idle);
+}
+
+static int64_t due_of(const struct live *l)
+{
     switch ((enum sandbox_state)l->s.state) {
-    case SANDBOX_RUNNING: return MAX(end, l->again);
+    case SANDBOX_RUNNING: return MAX(end_of(l), l->again);
     case SANDBOX_PAUSED: return l->deadline;
     case SANDBOX_PAUSING:
     case SANDBOX_RESUMING: return l->again ? l->again : NEVER;
@@ -90,7 +94,12 @@ void life_arm(struct live *l)
 
 /* ---- expiry ---- */
 
-enum { PAUSE_RETRY_MS = 1000, PAUSE_RETRY_MAX_MS = 30000, WHY = 384 };
+enum {
+    PAUSE_RETRY_MS = 1000,
+    PAUSE_RETRY_MAX_MS = 30000,
+    PAUSE_WATCH_MS = 60000, /* the queue has it: in case that is forgotten */
+    WHY = 384,
+};
 
 static void end_expired(struct live *l, const char *why)
 {
@@ -102,42 +111,80 @@ static void end_expired(struct live *l, const char *why)
                  KV("error", err.msg));
 }
 
-/* It goes on while it cannot be paused, but not for ever. */
+/* 0 paused, or in another state by now; 1 ended, because it has failed for too long; -1 */
+static int try_pause(struct live *l, const char *why, int64_t failed_ms, struct err *err)
+{
+    char text[WHY];
+
+    if (!life_pause(l, "system", why, l->s.life.expiry == EXPIRY_PAUSE_FILES, err) ||
+        l->s.state != SANDBOX_RUNNING)
+        return 0;
+    if (failed_ms < control_limits.pause_give_up_s * 1000) {
+        log_warn("an expired sandbox cannot be paused", KV("sandbox", l->s.id),
+                 KV("error", err->msg));
+        return -1;
+    }
+    snprintf(text, sizeof(text), "%s, and pausing it failed for %lld s: %.200s", why,
+             (long long)(failed_ms / 1000), err->msg);
+    end_expired(l, text);
+    return 1;
+}
+
+/* It goes on while it cannot be paused, but not for ever. The queue knows since when; while the
+ * store cannot be written, which may well be why pausing fails, our memory does. */
 static void pause_expired(struct live *l, const char *why)
 {
     struct err err = { 0 };
-    char text[WHY];
-    int64_t failed_for, retry_ms;
+    int64_t failed_ms = l->failing ? co_now() - l->failing : 0;
+    int64_t wait_ms = MAX(failed_ms, (int64_t)PAUSE_RETRY_MS);
 
-    if (!life_pause(l, "system", why, &err) || l->s.state != SANDBOX_RUNNING)
+    if (try_pause(l, why, failed_ms, &err) >= 0)
         return;
     if (!l->failing)
         l->failing = co_now();
-    failed_for = co_now() - l->failing;
-    if (failed_for >= control_limits.pause_give_up_s * 1000) {
-        snprintf(text, sizeof(text), "%s, and pausing it failed for %lld s: %.200s", why,
-                 (long long)(failed_for / 1000), err.msg);
-        end_expired(l, text);
-        return;
-    }
-    log_warn("an expired sandbox cannot be paused", KV("sandbox", l->s.id), KV("error", err.msg));
-    retry_ms = MAX(failed_for, (int64_t)PAUSE_RETRY_MS);
-    l->again = co_in(MIN(retry_ms, (int64_t)PAUSE_RETRY_MAX_MS));
+    if (!retry_later(l, &err))
+        wait_ms = PAUSE_WATCH_MS;
+    else
+        wait_ms = MIN(wait_ms, (int64_t)PAUSE_RETRY_MAX_MS);
+    l->again = co_in(wait_ms);
     life_arm(l);
+}
+
+static void say_why(const struct live *l, char out[static WHY])
+{
+    if (l->s.life.idle_ms && l->deadline > co_now())
+        snprintf(out, WHY, "lifetime: nobody used it for %lld s",
+                 (long long)(l->s.life.idle_ms / 1000));
+    else
+        snprintf(out, WHY, "lifetime: its time-out of %lld s has passed",
+                 (long long)(l->s.life.timeout_ms / 1000));
 }
 
 static void expire_running(struct live *l)
 {
-    bool idle = l->deadline > co_now();
     char why[WHY];
 
-    if (idle)
-        snprintf(why, sizeof(why), "lifetime: nobody used it for %lld s",
-                 (long long)(l->s.life.idle_ms / 1000));
-    else
-        snprintf(why, sizeof(why), "lifetime: its time-out of %lld s has passed",
-                 (long long)(l->s.life.timeout_ms / 1000));
-    (l->s.life.expiry == EXPIRY_PAUSE ? pause_expired : end_expired)(l, why);
+    say_why(l, why);
+    (l->s.life.expiry == EXPIRY_KILL ? end_expired : pause_expired)(l, why);
+}
+
+/* A restart may have given it time anew; its record still has the end that came then. */
+int life_retry(struct live *l, int64_t end_ms, int64_t failed_ms, struct err *err)
+{
+    bool same = end_ms && end_ms == l->s.end_ms;
+    char why[WHY];
+    int r;
+
+    if (l->s.state != SANDBOX_RUNNING || l->s.life.expiry == EXPIRY_KILL ||
+        (!same && end_of(l) > co_now()))
+        return 0;
+    say_why(l, why);
+    r = try_pause(l, why, failed_ms, err);
+    if (r < 0) {
+        l->again = co_in(PAUSE_WATCH_MS);
+        life_arm(l);
+    }
+    return r;
 }
 
 static void expire_paused(struct live *l)
@@ -423,6 +470,8 @@ int control_stat(struct control *c, struct sandbox *s, struct machine_state *out
     r = c->provider->ops->stat(c->provider, l->s.id, out, err);
     if (r && err->code == ERR_NOT_FOUND) /* it ended just now */
         table_not_found(str_of(l->s.id), err);
+    if (!r && out->stopped)
+        health_doubt(l);
     live_release(l);
     return r;
 }

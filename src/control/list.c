@@ -112,6 +112,7 @@ int control_get(struct control *c, const struct actor *who, struct str id, struc
                 struct err *err)
 {
     const struct live *l = table_find(c, id);
+    const struct sandbox *unwritten;
     char text[SANDBOX_UUID + 1] = "";
     struct getting g = { text, out };
 
@@ -124,7 +125,10 @@ int control_get(struct control *c, const struct actor *who, struct str id, struc
     if (!sandbox_id_valid(id) || id.n >= sizeof(text))
         return table_not_found(id, err);
     memcpy(text, id.p, id.n);
-    if (control_store(c, get, &g, err))
+    unwritten = leftover_find(c, text);
+    if (unwritten) /* it has ended, and the store does not know yet */
+        sandbox_copy(out, unwritten);
+    else if (control_store(c, get, &g, err))
         return err->code == ERR_NOT_FOUND ? table_not_found(id, err) : -1;
     if (table_may_see(who, out))
         return 0;

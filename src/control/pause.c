@@ -57,6 +57,31 @@ static int lost(struct live *l, struct err *err)
 
 /* ---- pausing ---- */
 
+/* One that was started again on its files knows nothing: neither its environment nor its token,
+ * without which it would let anybody in. */
+static int teach_guest(struct live *l, struct err *err)
+{
+    struct control *c = l->control;
+    const struct machine_template *t = template_find(c, l->s.template);
+    struct guest_init g = { .env = &l->s.env,
+                            .token = l->s.token,
+                            .known = true,
+                            .user = t ? t->user : NULL,
+                            .workdir = t ? t->workdir : NULL };
+    struct limits limits = l->s.limits;
+    struct client_to to;
+
+    control_to(c, &l->s, PROVIDER_GUEST_PORT, &to);
+    client_forget(&c->client, &to);
+    co_close(TAKE(l->spare, -1));
+    limits.lifetime_ms = 0;
+    limits.open_files = limits.log_bytes = 0; /* of its birth: those it has */
+    return guest_init(c, &to, &g, err) ||
+                   c->provider->ops->limits(c->provider, l->s.id, &limits, err)
+               ? -1
+               : 0;
+}
+
 static int save_paused(struct live *l, const struct event *e, struct err *err)
 {
     struct sandbox next = l->s;
@@ -78,7 +103,8 @@ static void undo_pause(struct live *l)
     struct err err = { 0 };
     bool anew;
 
-    if (!p->ops->resume(p, l->s.id, 0, &anew, &err) && !save_as(l, SANDBOX_RUNNING, NULL, &err)) {
+    if (!p->ops->resume(p, l->s.id, 0, &anew, &err) && !(anew && teach_guest(l, &err)) &&
+        !save_as(l, SANDBOX_RUNNING, NULL, &err)) {
         settled(l);
         return;
     }
@@ -86,7 +112,7 @@ static void undo_pause(struct live *l)
     settle_later(l);
 }
 
-int life_pause(struct live *l, const char *actor, const char *why, struct err *err)
+int life_pause(struct live *l, const char *actor, const char *why, bool files_only, struct err *err)
 {
     struct provider *p = l->control->provider;
     int64_t since_us = clock_us();
@@ -97,19 +123,25 @@ int life_pause(struct live *l, const char *actor, const char *why, struct err *e
     if (save_as(l, SANDBOX_PAUSING, NULL, err))
         return -1;
     life_disarm(l);
-    if (p->ops->pause(p, l->s.id, &flush_us, err)) {
+    if (p->ops->pause(p, l->s.id, files_only, &flush_us, err)) {
         if (err->code == ERR_NOT_FOUND)
             return lost(l, err);
         undo_pause(l);
         return err_in(err, "sandbox %s goes on", l->s.id);
     }
     snprintf(text, sizeof(text), "%s", why);
-    snprintf(detail, sizeof(detail), "{\"flush_ms\":%.3f,\"other_ms\":%.3f}",
-             (double)flush_us / 1000, (double)(clock_us() - since_us - (int64_t)flush_us) / 1000);
+    snprintf(detail, sizeof(detail), "{\"memory\":%s,\"flush_ms\":%.3f,\"other_ms\":%.3f}",
+             files_only ? "false" : "true", (double)flush_us / 1000,
+             (double)(clock_us() - since_us - (int64_t)flush_us) / 1000);
     e = control_event_of(&l->s, "paused", actor, text);
     e.detail = detail;
     if (!save_paused(l, &e, err))
         return 0;
+    if (files_only) { /* its processes do not come back: it is paused as soon as it can be written
+                       */
+        settle_later(l);
+        return err_in(err, "sandbox %s is being paused", l->s.id);
+    }
     undo_pause(l);
     return err_in(err, "sandbox %s goes on", l->s.id);
 }
@@ -148,31 +180,6 @@ static void tell_guest(void *arg)
                   KV("error", err.msg));
 }
 
-/* One that was started again on its files knows nothing: neither its environment nor its token,
- * without which it would let anybody in. */
-static int teach_guest(struct live *l, struct err *err)
-{
-    struct control *c = l->control;
-    const struct machine_template *t = template_find(c, l->s.template);
-    struct guest_init g = { .env = &l->s.env,
-                            .token = l->s.token,
-                            .known = true,
-                            .user = t ? t->user : NULL,
-                            .workdir = t ? t->workdir : NULL };
-    struct limits limits = l->s.limits;
-    struct client_to to;
-
-    control_to(c, &l->s, PROVIDER_GUEST_PORT, &to);
-    client_forget(&c->client, &to);
-    co_close(TAKE(l->spare, -1));
-    limits.lifetime_ms = 0;
-    limits.open_files = limits.log_bytes = 0; /* of its birth: those it has */
-    return guest_init(c, &to, &g, err) ||
-                   c->provider->ops->limits(c->provider, l->s.id, &limits, err)
-               ? -1
-               : 0;
-}
-
 static int wake_machine(struct live *l, bool *anew, struct err *err)
 {
     struct provider *p = l->control->provider;
@@ -190,8 +197,8 @@ static int save_running(struct live *l, const char *actor, const char *why, bool
     struct sandbox next = l->s;
     struct event e =
         control_event_of(&l->s, anew ? "restarted" : "resumed", actor,
-                         anew ? "its processes were gone, as after a restart of the computer: it "
-                                "was started again on its files"
+                         anew ? "its processes were gone, as after a restart: it was started again "
+                                "on its files"
                               : why);
 
     l->paused_for = paused_for_ms(l);
@@ -222,7 +229,8 @@ static void undo_resume(struct live *l)
     uint64_t flush_us;
     struct err err = { 0 };
 
-    if (!p->ops->pause(p, l->s.id, &flush_us, &err) && !save_as(l, SANDBOX_PAUSED, NULL, &err)) {
+    if (!p->ops->pause(p, l->s.id, false, &flush_us, &err) &&
+        !save_as(l, SANDBOX_PAUSED, NULL, &err)) {
         l->deadline = retention_ms() ? co_now() + retention_ms() : NEVER;
         settled(l);
         return;
@@ -258,7 +266,7 @@ static int pause_again(struct live *l, struct err *err)
     struct provider *p = l->control->provider;
     uint64_t flush_us;
 
-    if (!p->ops->pause(p, l->s.id, &flush_us, err))
+    if (!p->ops->pause(p, l->s.id, false, &flush_us, err))
         return 0;
     log_warn("a paused sandbox runs", KV("sandbox", l->s.id), KV("error", err->msg));
     *err = (struct err){ 0 };
@@ -332,7 +340,7 @@ static int not_now(const struct live *l, struct err *err)
 
 static const char *name_of(const struct actor *who) { return who ? who->name : "system"; }
 
-static int pause_locked(struct live *l, const struct actor *who, const char *reason,
+static int pause_locked(struct live *l, const struct actor *who, const char *reason, bool memory,
                         struct err *err)
 {
     char why[USER_NAME + 160];
@@ -343,11 +351,11 @@ static int pause_locked(struct live *l, const struct actor *who, const char *rea
         return not_now(l, err);
     snprintf(why, sizeof(why), "%s asked for it%s%.120s", name_of(who), reason ? ": " : "",
              reason ? reason : "");
-    return life_pause(l, name_of(who), why, err);
+    return life_pause(l, name_of(who), why, !memory, err);
 }
 
 int control_pause(struct control *c, const struct actor *who, struct sandbox *s, const char *reason,
-                  struct err *err)
+                  bool memory, struct err *err)
 {
     AUTO(live_releasep) struct live *l = live_of(s);
     int r;
@@ -356,23 +364,28 @@ int control_pause(struct control *c, const struct actor *who, struct sandbox *s,
     live_hold(l);
     if (life_lock(l, who, err))
         return -1;
-    r = pause_locked(l, who, reason, err);
+    r = pause_locked(l, who, reason, memory, err);
     live_unlock(l);
     return r;
 }
 
-static int resume_locked(struct live *l, const struct actor *who, int64_t ms, struct err *err)
+static int resume_locked(struct live *l, const struct actor *who, int64_t ms, bool memory,
+                         struct err *err)
 {
+    struct provider *p = l->control->provider;
+    uint64_t flush_us;
     char why[USER_NAME + 32];
 
     if (l->s.state != SANDBOX_PAUSED)
         return not_now(l, err);
+    if (!memory && p->ops->pause(p, l->s.id, true, &flush_us, err))
+        return err->code == ERR_NOT_FOUND ? lost(l, err) : -1;
     snprintf(why, sizeof(why), who ? "%s asked for it" : "a request woke it", name_of(who));
     return resume(l, name_of(who), why, ms < 0 ? l->s.life.timeout_ms : ms, err);
 }
 
 int control_resume(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
-                   struct err *err)
+                   bool memory, struct err *err)
 {
     AUTO(live_releasep) struct live *l = live_of(s);
     int r;
@@ -384,13 +397,13 @@ int control_resume(struct control *c, const struct actor *who, struct sandbox *s
     if (l->s.state == SANDBOX_RUNNING)
         r = err_set(err, ERR_CONFLICT, "sandbox %s is not paused", l->s.id);
     else
-        r = resume_locked(l, who, ms, err);
+        r = resume_locked(l, who, ms, memory, err);
     live_unlock(l);
     return r;
 }
 
 int control_connect(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
-                    bool *resumed, struct err *err)
+                    bool memory, bool *resumed, struct err *err)
 {
     AUTO(live_releasep) struct live *l = live_of(s);
     int r;
@@ -400,7 +413,7 @@ int control_connect(struct control *c, const struct actor *who, struct sandbox *
     if (life_check_timeout(ms, err) < 0 || life_lock(l, who, err))
         return -1;
     *resumed = l->s.state != SANDBOX_RUNNING;
-    r = *resumed ? resume_locked(l, who, ms, err) : life_extend(l, who, ms, err);
+    r = *resumed ? resume_locked(l, who, ms, memory, err) : life_extend(l, who, ms, err);
     live_unlock(l);
     return r;
 }
@@ -418,7 +431,7 @@ int control_wake(struct control *c, struct sandbox *s, struct err *err)
         return -1;
     if (l->s.state != SANDBOX_RUNNING)
         r = l->s.life.auto_resume
-                ? resume_locked(l, NULL, -1, err)
+                ? resume_locked(l, NULL, -1, true, err)
                 : err_set(err, ERR_CONFLICT, "sandbox %s is paused: resume it first", l->s.id);
     live_unlock(l);
     return r;
@@ -430,7 +443,7 @@ static int work_locked(struct live *l, const struct actor *who, struct err *err)
     case SANDBOX_RUNNING: return 0;
     case SANDBOX_PAUSING:
     case SANDBOX_PAUSED:
-    case SANDBOX_RESUMING: return resume_locked(l, who, -1, err);
+    case SANDBOX_RESUMING: return resume_locked(l, who, -1, true, err);
     case SANDBOX_CREATING:
     case SANDBOX_ENDING:
     case SANDBOX_ENDED:

@@ -60,6 +60,8 @@ static int measure(struct live *l, struct err *err)
     l->samples->asking = false;
     if (!r)
         put(l, &m);
+    if (!r && m.stopped)
+        health_doubt(l);
     return r;
 }
 

@@ -407,6 +407,8 @@ struct exchange *client_do(struct client *c, const struct client_to *to,
             return NULL;
         x->sent = !put_head(x, rq, (int64_t)rq->body.n) &&
                   (!rq->body.n || !http_put(x->conn, rq->body)) && !http_flush(x->conn);
+        if (!x->sent) /* one that waits for the rest must not: then both would */
+            shutdown(x->conn->fd, SHUT_WR);
         r = client_answer(x, err); /* even after a failed write: a server may refuse early */
         if (r > 0)
             return x;

@@ -32,23 +32,18 @@ const struct setting fetch_settings[] = {
     { 0 },
 };
 
-int fetch_open(const struct fetch_options *o, struct fetch **out, struct err *err)
+struct fetch *fetch_new(const struct fetch_options *o)
 {
-    struct tls_context *tls;
-    struct fetch *f;
+    struct fetch *f = xcalloc(1, sizeof(*f));
 
-    if (tls_client(o->ca_file, &tls, err))
-        return -1;
-    f = xcalloc(1, sizeof(*f));
-    f->tls = tls;
     if (o->allow)
         f->allow = *o->allow;
+    f->ca_file = o->ca_file ? xstrdup(o->ca_file) : NULL;
     f->resolve = o->resolve ? o->resolve : fetch_system_resolve;
     f->resolve_arg = o->resolve_arg;
     client_init(&f->client);
     co_cond_init(&f->resolved);
-    *out = f;
-    return 0;
+    return f;
 }
 
 void fetch_closep(struct fetch **f)
@@ -58,10 +53,42 @@ void fetch_closep(struct fetch **f)
     while ((*f)->resolving) /* whoever asked has left */
         if (co_cond_wait(&(*f)->resolved, NEVER))
             co_pass();
-    client_finish(&(*f)->client);
     tls_closep(&(*f)->tls);
+    free((*f)->ca_file);
     free(*f);
     *f = NULL;
+}
+
+struct trusting {
+    const char *ca_file;
+    struct tls_context *tls;
+    struct err err;
+};
+
+static void trust(void *arg)
+{
+    struct trusting *w = arg;
+
+    tls_client(w->ca_file, &w->tls, &w->err);
+}
+
+/* The guard of https; made once, on a worker: it reads files. */
+static struct conn_guard *guard(struct fetch *f, struct err *err)
+{
+    struct trusting w = { .ca_file = f->ca_file };
+
+    if (!f->tls) {
+        co_call(trust, &w);
+        if (!w.tls) {
+            *err = w.err;
+            return NULL;
+        }
+        if (f->tls) /* another was faster */
+            tls_closep(&w.tls);
+        else
+            f->tls = w.tls;
+    }
+    return tls_guard(f->tls);
 }
 
 /* ---- one request and where it leads ---- */
@@ -143,16 +170,19 @@ static struct exchange *start(struct trip *t, struct err *err)
 {
     AUTO(buf_free) struct buf headers = { 0 }, host = { 0 };
     int64_t left = MAX(t->until - co_now(), (int64_t)1);
+    struct conn_guard *tls = t->url.https ? guard(t->f, err) : NULL;
     struct client_to to = {
         .dial = fetch_dial,
         .arg = &t->place,
         .key = "fetch",
-        .tls = t->url.https ? tls_guard(t->f->tls) : NULL,
+        .tls = tls,
         .tls_name = t->url.host,
         .connect_ms = MIN(client_limits.connect_ms, left),
     };
     struct client_request rq = { .method = str_of(t->method), .target = t->url.target };
 
+    if (t->url.https && !tls)
+        return NULL;
     url_host_port(&t->url, &host);
     buf_puts(&headers, "User-Agent: cove/" COVE_VERSION "\r\nAccept: */*\r\n"
                        "Accept-Encoding: identity\r\nConnection: close\r\n");

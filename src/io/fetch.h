@@ -42,8 +42,10 @@ struct fetch_options {
 
 struct fetch;
 
-int fetch_open(const struct fetch_options *o, struct fetch **out, struct err *err);
-void fetch_closep(struct fetch **f); /* in a coroutine; nothing may be under way */
+/* Costs nothing yet: OpenSSL and the certificates are loaded with the first https URL. */
+struct fetch *fetch_new(const struct fetch_options *o);
+/* Nothing may be under way. In a coroutine, or after the last one has ended. */
+void fetch_closep(struct fetch **f);
 
 struct fetch_bounds { /* 0: fetch.max-bytes, fetch.total-ms */
     int64_t max_bytes, total_ms;

@@ -8,8 +8,9 @@
 #include "io/url.h"
 
 struct fetch {
-    struct client client; /* keeps nothing: a connection is of one address that was checked */
-    struct tls_context *tls;
+    struct client client;    /* keeps nothing: a connection is of one address that was checked */
+    struct tls_context *tls; /* NULL until it is needed */
+    char *ca_file;
     struct netrange_list allow;
     fetch_resolve *resolve;
     void *resolve_arg;

@@ -58,7 +58,7 @@ static int check_name(struct str host, struct err *err)
         if (label > 63)
             return wrong(err, "has a host with a label of more than 63 bytes");
     }
-    return 0;
+    return label ? 0 : wrong(err, "has a host with an empty label");
 }
 
 static int set_host(struct str host, bool bracket, struct url *out, struct err *err)

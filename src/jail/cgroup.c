@@ -349,9 +349,9 @@ int cgroup_attach(const struct cgroups *c, const char *name, pid_t pid, struct e
 static void remove_dir(int cove, const char *name)
 {
     for (int i = 0; i < REMOVE_TRIES && unlinkat(cove, name, AT_REMOVEDIR); i++) {
-        if (errno != EBUSY)
+        if (errno == ENOENT)
             return;
-        usleep(PAUSE_US); /* the last process is gone, its accounting not quite */
+        usleep(PAUSE_US); /* EBUSY: the last process is gone, its accounting not quite */
     }
 }
 

@@ -240,8 +240,11 @@ static int receive_child(const struct zygote *z, struct jail *j, struct err *err
     struct birth_reply r;
     size_t got = 1;
 
-    if (fdpass_recv(z->sock, &r, sizeof(r), &j->pidfd, &got, 0) != sizeof(r))
+    if (fdpass_recv(z->sock, &r, sizeof(r), &j->pidfd, &got, 0) != sizeof(r)) {
+        /* its answer may be there still, and the next one would take it for its own */
+        shutdown(z->sock, SHUT_RDWR);
         return err_set(err, ERR_GONE, "the zygote has died");
+    }
     if (r.error) {
         errno = r.error;
         return err_sys(err, "make namespaces");

@@ -2,6 +2,7 @@
 #include "jail/netlink.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 
 int netlink_open(struct netlink *nl, int bus, struct err *err)
 {
@@ -16,6 +17,7 @@ int netlink_open(struct netlink *nl, int bus, struct err *err)
     }
     nl->sock = s;
     nl->sequence = 0;
+    nl->stale = false;
     return 0;
 }
 
@@ -33,6 +35,17 @@ void *netlink_begin(union netlink_request *r, unsigned type, unsigned flags, siz
     h->nlmsg_type = (uint16_t)type;
     h->nlmsg_flags = (uint16_t)(NLM_F_REQUEST | flags);
     return mnl_nlmsg_put_extra_header(h, extra);
+}
+
+static int send_fresh(struct netlink *nl, const void *p, size_t n)
+{
+    char ignored[64];
+
+    if (nl->stale) /* the kernel answers before send() returns, so all of it is there */
+        while (recv(mnl_socket_get_fd(nl->sock), ignored, sizeof(ignored), MSG_DONTWAIT) >= 0)
+            ;
+    nl->stale = true;
+    return mnl_socket_sendto(nl->sock, p, n) < 0 ? -1 : 0;
 }
 
 /* Reads one datagram of answers. The number of them, or -1; the first error goes to *error. */
@@ -64,7 +77,7 @@ int netlink_ask_all(struct netlink *nl, const void *p, size_t n, unsigned answer
 {
     int error = 0;
 
-    if (mnl_socket_sendto(nl->sock, p, n) < 0)
+    if (send_fresh(nl, p, n))
         return -1;
     while (answers) {
         int seen = read_answers(nl, &error);
@@ -73,6 +86,7 @@ int netlink_ask_all(struct netlink *nl, const void *p, size_t n, unsigned answer
             return -1;
         answers -= MIN((unsigned)seen, answers);
     }
+    nl->stale = false;
     errno = error;
     return error ? -1 : 0;
 }
@@ -90,11 +104,12 @@ int netlink_get(struct netlink *nl, union netlink_request *r, mnl_cb_t fn, void 
     ssize_t n;
 
     r->head.nlmsg_seq = ++nl->sequence;
-    if (mnl_socket_sendto(nl->sock, r->space, r->head.nlmsg_len) < 0)
+    if (send_fresh(nl, r->space, r->head.nlmsg_len))
         return -1;
     do
         n = mnl_socket_recvfrom(nl->sock, in, sizeof(in));
     while (n < 0 && errno == EINTR);
+    nl->stale = n < 0;
     return n < 0 || mnl_cb_run(in, (size_t)n, nl->sequence, 0, fn, arg) < 0 ? -1 : 0;
 }
 

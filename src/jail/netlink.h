@@ -11,6 +11,7 @@ enum { NETLINK_REQUEST = 2048 }; /* bytes; larger than any request we make */
 struct netlink { /* belongs to the network namespace it was opened in, wherever its user goes */
     struct mnl_socket *sock;
     unsigned sequence;
+    bool stale; /* an answer was not read: it must not be taken for the next one's */
 };
 
 union netlink_request {

@@ -159,6 +159,18 @@ static int make_open(struct maker *m, uint32_t index, struct err *err)
     return ns;
 }
 
+/* It was made and cannot be handed over (too many descriptors are on their way). Whoever waits must
+ * hear that; if even that fails, our end tells it. */
+static void confess(struct answer *a)
+{
+    err_sys(&a->err, "hand over a network namespace");
+    a->failed = true;
+    if (fdpass_send(SOCKET, a, sizeof(*a), NULL, 0, 0) < 0) {
+        log_error("the network maker cannot answer", KV("error", a->err.msg));
+        _exit(1);
+    }
+}
+
 static void answer(struct maker *m, const struct request *r)
 {
     struct answer a = { .index = r->index, .mode = r->op == MAKE_OPEN ? NET_OPEN : NET_NONE };
@@ -173,8 +185,8 @@ static void answer(struct maker *m, const struct request *r)
         a.link = if_nametoindex(port);
     }
     a.has6 = m->bridge.has6;
-    if (fdpass_send(SOCKET, &a, sizeof(a), &ns, a.failed ? 0 : 1, 0) < 0 && errno != EPIPE)
-        log_error("a network namespace could not be handed over");
+    if (fdpass_send(SOCKET, &a, sizeof(a), &ns, a.failed ? 0 : 1, 0) < 0)
+        confess(&a);
 }
 
 static void handle(struct maker *m, const struct request *r, int ns)
@@ -374,7 +386,7 @@ int netmaker_adopt(struct netmaker *m, int ns, enum net_mode mode, uint32_t inde
     if (index >= NET_INDEXES)
         return err_set(err, ERR_INVALID, "sandbox number %u is beyond %d", index, NET_INDEXES - 1);
     if (mode == NET_OPEN && send_request(m, &(struct request){ ADOPT, index, 0 }, -1))
-        return err_sys(err, "tell the network maker of sandbox %u", index);
+        return err_set(err, ERR_GONE, "the network maker has ended");
     fill(m, &a, ns, out);
     out->link = if_nametoindex(out->port);
     return 0;

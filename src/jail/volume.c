@@ -8,8 +8,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/btrfs.h>
 #include <linux/magic.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
@@ -285,6 +287,16 @@ const char *volume_describe(const struct volume *v) { return v->text; }
 int volume_sync(struct volume *v, struct err *err)
 {
     return syncfs(v->fd) ? err_sys(err, "sync %.150s/" VOLUME_DIR, v->dir) : 0;
+}
+
+/* Not by syncfs(): only this call wakes the thread that frees what was deleted. */
+int volume_reclaim(struct volume *v, struct err *err)
+{
+    if (v->kind == VOLUME_PLAIN)
+        return 0;
+    return ioctl(v->fd, BTRFS_IOC_SYNC)
+               ? err_sys(err, "free what was deleted in %.150s/" VOLUME_DIR, v->dir)
+               : 0;
 }
 
 int volume_grow_if_low(struct volume *v, struct err *err)

@@ -53,6 +53,8 @@ bool volume_has_snapshots(const struct volume *v);
 const char *volume_describe(const struct volume *v); /* one line for people; lives as long as v */
 
 int volume_sync(struct volume *v, struct err *err); /* everything written so far is on disk; slow */
+/* The room of deleted layers is free soon, instead of with the next commit in half a minute. */
+int volume_reclaim(struct volume *v, struct err *err);
 /* One step, when little is free. 1: it has grown, 0: no need, -1: it cannot (ERR_LIMIT: the cap;
  * ERR_NO_SPACE: the disk). Safe in several processes at once. Slow. */
 int volume_grow_if_low(struct volume *v, struct err *err);

@@ -23,7 +23,11 @@
 #include "jail/cgroup_files.h"
 #include "keep/keeper.h"
 
-enum { RECORD_MAGIC = 0x626f7831, END_MS = 2000 };
+enum {
+    RECORD_WALL = 0x626f7831, /* of the first release: its deadline is wall time */
+    RECORD_MAGIC = 0x626f7832,
+    END_MS = 2000,
+};
 enum { FROZEN = 1, FRESH = 2 }; /* how it is */
 
 struct record {
@@ -34,7 +38,9 @@ struct record {
     int32_t pid; /* 0: it was being built */
     uint32_t is;
     uint64_t started; /* of pid 1, in clock ticks since boot */
-    int64_t deadline_wall_ms;
+    /* by the monotonic clock, which is one for all processes between two boots: setting the
+     * machine's clock while no keeper runs ends nothing */
+    int64_t deadline_ms;
     uint64_t oom_kills, pids_refused;
 };
 
@@ -99,7 +105,7 @@ int adopt_record(struct box *b, struct err *err)
         .pid = b->jail.pid,
         .is = (b->frozen ? FROZEN : 0) | (b->fresh ? FRESH : 0),
         .started = b->started,
-        .deadline_wall_ms = b->deadline == NEVER ? INT64_MAX : wall_ms() + b->deadline - clock_ms(),
+        .deadline_ms = b->deadline,
         .oom_kills = b->oom_kills,
         .pids_refused = b->pids_refused,
     };
@@ -120,7 +126,7 @@ int adopt_record(struct box *b, struct err *err)
 void adopt_forget(const struct box *b)
 {
     if (b->keeper->records >= 0)
-        unlinkat(b->keeper->records, b->id, 0);
+        keeper_unlink(b->keeper->records, b->id);
 }
 
 /* ---- reading ---- */
@@ -129,11 +135,14 @@ static int read_record(const struct keeper *k, const char *id, struct record *r)
 {
     AUTO(closep) int fd = openat(k->records, id, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
-    if (fd < 0 || read(fd, r, sizeof(*r)) != sizeof(*r) || r->magic != RECORD_MAGIC ||
-        r->size != sizeof(*r) || strncmp(r->id, id, sizeof(r->id)) || !record_id_valid(r->id) ||
+    if (fd < 0 || read(fd, r, sizeof(*r)) != sizeof(*r) ||
+        (r->magic != RECORD_MAGIC && r->magic != RECORD_WALL) || r->size != sizeof(*r) ||
+        strncmp(r->id, id, sizeof(r->id)) || !record_id_valid(r->id) ||
         !memchr(r->name, 0, sizeof(r->name)) || !layer_name_ok(r->name) ||
         !memchr(r->fingerprint, 0, sizeof(r->fingerprint)))
         return -1;
+    if (r->magic == RECORD_WALL && r->deadline_ms != INT64_MAX)
+        r->deadline_ms += clock_ms() - wall_ms();
     return 0;
 }
 
@@ -202,8 +211,7 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     b->jail = (struct jail){ .pid = r->pid, .pidfd = pidfd, .sock = -1 };
     b->cgroup_made = b->socket_made = true;
     b->phase = PHASE_RUNNING;
-    b->deadline =
-        r->deadline_wall_ms == INT64_MAX ? NEVER : clock_ms() + r->deadline_wall_ms - wall_ms();
+    b->deadline = r->deadline_ms;
     half_woken = pause_adopt(b, noted ? &note : NULL);
     b->layer = layer_open(k->volume, b->name, err);
     if (b->layer >= 0 && flock(b->layer, LOCK_SH | LOCK_NB))
@@ -214,7 +222,8 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     }
     if (b->layer < 0 || err->code || (!k->o.rootless && take_slot(b, r, err)) ||
         source_adopt(b, r->fingerprint, err) || box_watch(b, err)) {
-        end_now(b); /* nobody could ever end it later */
+        if (err->code != ERR_GONE) /* that is our own trouble: the next keeper adopts it */
+            end_now(b);            /* nobody could ever end it later */
         return -1;
     }
     if (b->spec.flags & KEEP_TIED)
@@ -239,8 +248,8 @@ static void take_away(struct keeper *k, const struct record *r)
     }
     if (!k->o.rootless && !ids_retake(&k->ids, r->number, &claim, &err))
         ids_put(&k->ids, &claim);
-    unlinkat(k->sockets, r->id, 0);
-    unlinkat(k->records, r->id, 0);
+    keeper_unlink(k->sockets, r->id);
+    keeper_unlink(k->records, r->id);
 }
 
 /* Its keeper died before the first word of it: there is nothing yet that it could describe. */
@@ -251,27 +260,29 @@ static bool is_empty(const struct keeper *k, const char *id)
     return !fstatat(k->records, id, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) && !st.st_size;
 }
 
-static void consider(struct keeper *k, const char *id)
+/* -1: we cannot go on. */
+static int consider(struct keeper *k, const char *id, struct err *err)
 {
     struct record r;
-    struct err err = { 0 };
     int pidfd;
 
+    err->code = ERR_NONE;
     if (read_record(k, id, &r)) {
         if (is_empty(k, id))
             unlinkat(k->records, id, 0);
         else
             log_warn("a record that is not ours is left alone", KV("record", id));
-        return;
+        return 0;
     }
     pidfd = open_if_alive(&r);
     if (pidfd < 0) {
         log_info("sandbox ended while no keeper ran", KV("sandbox", r.id));
         take_away(k, &r);
-    } else if (adopt_one(k, &r, pidfd, &err))
-        log_error("cannot adopt a sandbox", KV("sandbox", r.id), KV("error", err.msg));
+    } else if (adopt_one(k, &r, pidfd, err))
+        log_error("cannot adopt a sandbox", KV("sandbox", r.id), KV("error", err->msg));
     else
         log_info("adopted", KV("sandbox", r.id), KVI("pid", r.pid));
+    return err->code == ERR_GONE ? -1 : 0;
 }
 
 int adopt_all(struct keeper *k, struct err *err)
@@ -279,13 +290,14 @@ int adopt_all(struct keeper *k, struct err *err)
     int fd = k->records < 0 ? -1 : openat(k->records, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     const struct dirent *e;
+    int r = 0;
 
     if (k->records >= 0 && !d)
         return err_sys(err, "read the records of sandboxes");
-    while (d && (e = readdir(d)))
+    while (d && !r && (e = readdir(d)))
         if (*e->d_name != '.')
-            consider(k, e->d_name);
+            r = consider(k, e->d_name, err);
     if (d)
         closedir(d);
-    return pause_adopt_all(k, err);
+    return r ? r : pause_adopt_all(k, err);
 }

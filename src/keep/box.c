@@ -90,7 +90,7 @@ static void release(struct box *b)
         cgroup_remove(&k->cgroups, b->name);
     slots_put(k, TAKE(b->slot, NULL));
     if (b->socket_made)
-        unlinkat(k->sockets, b->id, 0);
+        keeper_unlink(k->sockets, b->id);
     b->cgroup_made = b->socket_made = b->collected = false;
     b->jail = (struct jail){ .pidfd = -1, .sock = -1 };
     b->started = 0;
@@ -145,7 +145,9 @@ static int make_layer(struct box *b, struct err *err)
     } else
         b->layer = layer_create(v, b->name, b->family, b->spec.limits.disk_bytes, err);
     if (b->layer < 0 || (source < 0 && jail_seed(b->layer, b->id, err)))
-        return -1;
+        return err->code == ERR_NO_SPACE
+                   ? err_in(err, "the volume is full (end sandboxes, or see volume.cap-bytes)")
+                   : -1;
     if (flock(b->layer, LOCK_SH | LOCK_NB))
         return err_sys(err, "lock layer %s", b->name);
     return 0;
@@ -411,8 +413,8 @@ void box_continue(struct box *b)
         fail(b, &err);
 }
 
-/* As soon as it has a network; answers by itself from here on. */
-static void begin_building(struct box *b, struct err *err)
+/* As soon as it has a network; answers by itself from here on, unless there will be none: -1. */
+static int begin_building(struct box *b, struct err *err)
 {
     struct keeper *k = b->keeper;
 
@@ -420,10 +422,12 @@ static void begin_building(struct box *b, struct err *err)
         b->slot = slots_take(k, b->spec.network);
         if (!b->slot)
             list_push(&k->waiting, &b->waiting);
-        slots_want(k, b->spec.network, err);
+        if (slots_want(k, b->spec.network, err) && !b->slot)
+            return -1;
     }
     if (b->slot || k->o.rootless)
         box_continue(b);
+    return 0;
 }
 
 int box_wake(struct box *b, const struct pending *reply, struct err *err)
@@ -439,7 +443,11 @@ int box_wake(struct box *b, const struct pending *reply, struct err *err)
     b->create = *reply;
     b->waking = true;
     b->phase = PHASE_WAITING;
-    begin_building(b, err);
+    if (begin_building(b, err)) {
+        b->create = (struct pending){ 0 }; /* the caller answers */
+        box_sleep(b);
+        return -1;
+    }
     return 0;
 }
 
@@ -465,7 +473,10 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
         box_free(b);
         return -1;
     }
-    begin_building(b, err);
+    if (begin_building(b, err)) {
+        box_free(b);
+        return -1;
+    }
     return 0;
 }
 
@@ -503,8 +514,13 @@ void box_end(struct box *b, enum keep_reason reason)
     }
     b->phase = PHASE_ENDING;
     b->reason = reason;
-    if (syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0))
-        log_debug("already gone", KV("sandbox", b->id));
+    box_end_again(b);
+}
+
+void box_end_again(struct box *b)
+{
+    if (syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0) && errno != ESRCH)
+        log_warn("not ended yet", KV("sandbox", b->id), KV("error", strerrordesc_np(errno)));
 }
 
 /* Pid 1 goes last in its namespace: now nothing of the sandbox runs any more. An adopted one is
@@ -515,7 +531,7 @@ static int collect(struct box *b)
 
     b->collected = true;
     if (waitid(P_PIDFD, (id_t)b->jail.pidfd, &info, WEXITED | WNOHANG))
-        return 0;
+        return -1; /* adopted: somebody else was told */
     return info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f;
 }
 
@@ -534,7 +550,7 @@ static void on_ended(struct source *s)
         return;
     }
     if (b->noted && b->phase != PHASE_ENDING) {
-        box_sleep(b);
+        pause_sleep(b);
         return;
     }
     box_measure(b, &last);
@@ -635,4 +651,5 @@ void box_examine(struct box *b, struct keep_state *out)
     if (b->slot)
         net_slot_traffic(&b->slot->net, &out->net_rx_bytes, &out->net_tx_bytes);
     out->outdated = source_outdated(b);
+    out->stopped = box_is_stopped(b);
 }

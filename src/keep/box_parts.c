@@ -143,6 +143,26 @@ int box_dial_guest(const struct box *b, struct err *err)
     return TAKE(fd, -1);
 }
 
+/* A frozen one is not stopped, whatever its state says. A traced one is somebody's who looks. */
+bool box_is_stopped(const struct box *b)
+{
+    char path[32], text[512];
+    const char *name_end;
+    AUTO(closep) int fd = -1;
+    ssize_t n;
+
+    if (b->frozen || b->jail.pid <= 0)
+        return false;
+    snprintf(path, sizeof(path), "/proc/%d/stat", b->jail.pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (n <= 0)
+        return false;
+    text[n] = 0;
+    name_end = strrchr(text, ')'); /* the name may hold anything, its parenthesis too */
+    return name_end && !strncmp(name_end, ") T", 3);
+}
+
 static bool is_dead(const struct keeper *k, const char *name)
 {
     AUTO(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -18,4 +18,7 @@ int box_listen(struct box *b, struct err *err);
 void box_sweep_sockets(const struct keeper *k); /* names that nobody listens to */
 int box_dial_guest(const struct box *b, struct err *err);
 
+/* Pid 1 was stopped. Signals from inside its namespace do not do that to it. */
+bool box_is_stopped(const struct box *b);
+
 #endif

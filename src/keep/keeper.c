@@ -370,6 +370,14 @@ static int start(struct keeper *k, struct err *err)
     return k->o.socket >= 0 ? add_client(k, k->o.socket, err) : 0;
 }
 
+void keeper_unlink(int dir, const char *name)
+{
+    if (!unlinkat(dir, name, 0) || errno == ENOENT || !unlinkat(dir, name, 0))
+        return;
+    log_warn("a file of an ended sandbox stays until the next start", KV("file", name),
+             KV("error", strerrordesc_np(errno)));
+}
+
 /* ---- running ---- */
 
 static int64_t next_deadline(struct keeper *k)
@@ -406,6 +414,8 @@ static void tick(struct keeper *k)
         list_push(&k->boxes, &b->all);
         if (b->phase == PHASE_RUNNING && b->owner)
             box_measure(b, &ignored);
+        else if (b->phase == PHASE_ENDING)
+            box_end_again(b);
     }
 }
 

@@ -44,7 +44,8 @@ struct generation { /* of template host; lives while a sandbox or the keeper use
 
 /* ASLEEP: paused, and its processes are gone; there are its files and a note of what it was */
 enum phase { PHASE_WAITING, PHASE_BUILDING, PHASE_RUNNING, PHASE_ENDING, PHASE_ASLEEP };
-enum pausing { PAUSING_NOT, PAUSING_FLUSH, PAUSING_FREEZE, PAUSING_SETTLE }; /* how far it is */
+/* how far it is */
+enum pausing { PAUSING_NOT, PAUSING_FLUSH, PAUSING_FREEZE, PAUSING_SETTLE, PAUSING_DROP };
 
 enum { BOOT_ID = 40 };
 struct note { /* <data>/paused/<id>: a paused sandbox, whose files are to be kept */
@@ -77,6 +78,7 @@ struct box { /* one sandbox */
     enum pausing pausing;    /* on the way there: */
     struct pending freeze;   /* whom to answer then ... */
     int64_t freeze_until;    /* ... or when freezing has failed */
+    bool files_only;         /* ... and its processes are to end then */
     bool in_flush;           /* the flush that runs now is for it */
     int64_t flush_from;      /* us; when its wait for one began */
     uint64_t flush_us;       /* what its flushes took */
@@ -141,6 +143,7 @@ struct box *box_find(struct keeper *k, const char *id);
 int box_create(struct keeper *k, struct client *c, const struct keep_request *r, struct err *err);
 void box_continue(struct box *b); /* it has its slot now */
 void box_end(struct box *b, enum keep_reason reason);
+void box_end_again(struct box *b); /* the first time may have failed */
 void box_state(const struct box *b, struct keep_state *out);
 void box_measure(struct box *b,
                  struct keep_state *out); /* and tells of limits met since the last */
@@ -160,7 +163,9 @@ void freeze_forget(struct box *b);
 void freeze_tick(struct keeper *k);
 
 /* pause.c */
-int box_pause(struct box *b, const struct pending *reply, struct err *err); /* 1 done, 0 later */
+int box_pause(struct box *b, const struct pending *reply, bool files_only,
+              struct err *err);  /* 1 done, 0 later */
+void pause_sleep(struct box *b); /* a paused one, whose processes are gone now */
 /* lifetime_ms: from now on; 0: what was left of it. */
 int box_resume(struct box *b, uint64_t lifetime_ms, struct err *err);
 void pause_frozen(struct box *b, const struct err *err); /* err NULL: it is */
@@ -193,7 +198,7 @@ void source_finish(struct keeper *k);
 int slots_start(struct keeper *k, struct err *err);
 struct slot *slots_take(struct keeper *k, enum keep_network network); /* NULL: wait */
 void slots_ahead(struct keeper *k, size_t n);                         /* of the likely kind */
-void slots_want(struct keeper *k, enum keep_network network, struct err *err);
+int slots_want(struct keeper *k, enum keep_network network, struct err *err);
 void slots_put(struct keeper *k, struct slot *s);
 void slots_finish(struct keeper *k);
 void slots_wait(struct keeper *k); /* until the netmaker has ended */
@@ -231,6 +236,7 @@ void adopt_forget(const struct box *b);
 void adopt_boot(char out[BOOT_ID]); /* the id of this boot of the machine */
 
 /* keeper.c */
+void keeper_unlink(int dir, const char *name); /* it may be gone; a failure is tried once more */
 void keeper_forked(struct keeper *k); /* in a child: lets go of what would keep others waiting */
 
 /* answer.c */

@@ -5,8 +5,9 @@
  * child's work and the whole volume's, so one child does it for all sandboxes that want it by then.
  * Whatever fails, the sandbox goes on.
  *
- * Files without processes: a paused sandbox whose processes are gone is asleep. It has its name,
- * its layer and its note, and is built again on them when it is resumed. */
+ * Files without processes: a paused sandbox whose processes are gone, because the machine was
+ * restarted or because that was asked for, is asleep. It has its name, its layer and its note, and
+ * is built again on them when it is resumed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -139,6 +140,24 @@ static int flush(void *arg, struct err *err)
     return f->n ? note_sync(k, err) : 0;
 }
 
+/* Its files are on disk and noted. It is killed frozen, so nothing of it sees that happen. */
+static void drop(struct box *b)
+{
+    b->pausing = PAUSING_DROP;
+    box_end_again(b);
+}
+
+void pause_sleep(struct box *b)
+{
+    bool asked = b->pausing == PAUSING_DROP;
+
+    if (asked)
+        b->pausing = PAUSING_NOT; /* what is done cannot be cancelled */
+    box_sleep(b);
+    if (asked)
+        over(b, NULL);
+}
+
 static void settle(struct box *b)
 {
     struct err err = { 0 };
@@ -152,6 +171,10 @@ static void settle(struct box *b)
         b->frozen = false;
         b->deadline = b->left == NEVER ? NEVER : clock_ms() + b->left;
         fail(b, &err);
+        return;
+    }
+    if (b->files_only) {
+        drop(b);
         return;
     }
     over(b, NULL);
@@ -241,9 +264,9 @@ static void join_flush(struct box *b, enum pausing step)
 
 /* ---- pausing ---- */
 
-int box_pause(struct box *b, const struct pending *reply, struct err *err)
+int box_pause(struct box *b, const struct pending *reply, bool files_only, struct err *err)
 {
-    if (b->frozen)
+    if (b->frozen && b->pausing == PAUSING_NOT && (!files_only || b->phase == PHASE_ASLEEP))
         return 1;
     if (b->pausing != PAUSING_NOT)
         return err_set(err, ERR_CONFLICT, "sandbox %s is being paused", b->id);
@@ -251,9 +274,15 @@ int box_pause(struct box *b, const struct pending *reply, struct err *err)
         return err_set(err, ERR_CONFLICT, "a snapshot of sandbox %s is being taken", b->id);
     if (b->keeper->cgroups.unified < 0)
         return err_set(err, ERR_UNSUPPORTED, "this machine has no cgroup v2 to freeze with");
+    if (files_only && b->keeper->notes < 0)
+        return err_set(err, ERR_UNSUPPORTED, "this keeper keeps no files of paused sandboxes");
     b->freeze = *reply;
+    b->files_only = files_only;
     b->flush_us = 0;
-    join_flush(b, PAUSING_FLUSH);
+    if (b->frozen)
+        drop(b);
+    else
+        join_flush(b, PAUSING_FLUSH);
     return 0;
 }
 

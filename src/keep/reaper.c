@@ -78,6 +78,7 @@ static int64_t sweep(const struct keeper *k)
     if (stamp >= 0 && futimens(stamp, NULL))
         log_debug("cannot mark the volume as swept", KV("error", strerrordesc_np(errno)));
     cgroups_sweep(&k->cgroups, "run-", GRACE_S, true);
+    cgroups_sweep(&k->cgroups, "box-", GRACE_S, true); /* one that lives has a process in it */
     ids_sweep(&k->ids);
     source_sweep(k);
     if (k->o.socket >= 0 && !k->o.rootless)
@@ -96,14 +97,19 @@ static void delete_one(const struct keeper *k, const char *name)
         log_error("cannot delete a layer", KV("layer", name), KV("error", err.msg));
 }
 
-static void grow(const struct keeper *k)
+/* deleted: something was, since the last call. Whoever waits for room on a full volume gets that
+ * at once, instead of half a minute later. */
+static void grow(const struct keeper *k, bool deleted)
 {
     static int64_t quiet_until;
     struct err err;
     int r;
 
-    if (clock_ms() < quiet_until)
+    if (clock_ms() < quiet_until) {
+        if (deleted && volume_reclaim(k->volume, &err))
+            log_warn("deleted layers still take room", KV("error", err.msg));
         return;
+    }
     r = volume_grow_if_low(k->volume, &err);
     if (r < 0) {
         log_warn("the volume is nearly full and cannot grow", KV("error", err.msg));
@@ -148,6 +154,7 @@ static _Noreturn void run(const struct keeper *k, int sock)
     struct pollfd p = { .fd = sock, .events = POLLIN };
     char name[KEEP_NAME_ROOM];
     int64_t next_sweep = clock_ms();
+    bool deleted = false;
 
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
@@ -156,7 +163,8 @@ static _Noreturn void run(const struct keeper *k, int sock)
         ssize_t n;
 
         if (poll(&p, 1, GROW_CHECK_MS) == 0) {
-            grow(k);
+            grow(k, deleted);
+            deleted = false;
             if (clock_ms() >= next_sweep)
                 next_sweep = clock_ms() + sweep(k);
             continue;
@@ -168,6 +176,7 @@ static _Noreturn void run(const struct keeper *k, int sock)
             continue;
         name[n] = 0;
         delete_one(k, name);
+        deleted = true;
     }
 }
 

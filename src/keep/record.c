@@ -105,6 +105,9 @@ static int check_body(const struct keep_request *r, struct err *err)
                    : err_set(err, ERR_INVALID, "field 'after' must be at most %d bytes",
                              KEEP_TEMPLATE - 1);
     case KEEP_FREEZE:
+        return r->u.freeze.files_only > 1
+                   ? err_set(err, ERR_INVALID, "field 'files_only' must be 0 or 1")
+                   : 0;
     case KEEP_KILL:
     case KEEP_STAT:
     case KEEP_LIST:

@@ -81,6 +81,10 @@ struct keep_request {
         char snapshot[KEEP_ID]; /* the new snapshot's id */
         char after[KEEP_TEMPLATE]; /* KEEP_TEMPLATES: list those behind it; "": from host on */
         struct {
+            uint32_t files_only; /* its processes end, and it is asleep; also one that is frozen */
+            uint32_t unused;
+        } freeze;
+        struct {
             uint32_t port, count; /* port 0: connections to the guest */
             uint32_t v6, unused;  /* otherwise unconnected ones in its network */
         } socket;
@@ -108,16 +112,17 @@ struct keep_limit_met {
 struct keep_state {
     struct limits limits;
     uint64_t memory_bytes, memory_peak_bytes, cpu_us, pids, disk_bytes, oom_kills;
-    /* these three only in answers to STAT and ADOPT */
+    /* these three, and stopped, only in answers to STAT and ADOPT */
     uint64_t memory_cache_bytes, net_rx_bytes, net_tx_bytes;
     int64_t left_ms; /* until its lifetime ends */
     int32_t pid;
     uint32_t frozen, network, unenforced; /* bits 1 << enum limit_id */
-    uint32_t outdated, unused;            /* a new one of this template would be another */
-    char template[KEEP_NAME];             /* as it was asked for */
-    uint32_t asleep;                      /* paused, and only its files are left */
-    uint32_t fresh;    /* it was, and was started again on them: its processes are gone */
-    uint64_t flush_us; /* FREEZE: what it took to write its files out */
+    uint32_t outdated;                    /* a new one of this template would be another */
+    uint32_t stopped;         /* pid 1 is, by a signal: only somebody outside can do that */
+    char template[KEEP_NAME]; /* as it was asked for */
+    uint32_t asleep;          /* paused, and only its files are left */
+    uint32_t fresh;           /* it was, and was started again on them: its processes are gone */
+    uint64_t flush_us;        /* FREEZE: what it took to write its files out */
 };
 
 struct keep_template {
@@ -144,7 +149,8 @@ struct keep_reply {
             struct keep_template items[KEEP_TEMPLATES_LISTED];
         } templates;
     } u;
-    uint32_t reason, status; /* KEEP_ENDED: enum keep_reason, wait status of pid 1 */
+    uint32_t reason,
+        status; /* KEEP_ENDED: enum keep_reason, wait status of pid 1, ~0 if not known */
 };
 
 /* Is this a request we would act on? n is the size of what arrived. */

@@ -44,9 +44,10 @@ static void deliver(struct keeper *k, struct slot *s)
     list_push(&k->stock[network], &s->all);
 }
 
-static void fail_one(struct keeper *k, struct slot *s, const struct err *err)
+/* s: what was asked for, or NULL. The oldest that waits for this kind hears it. */
+static void fail_one(struct keeper *k, struct slot *s, enum keep_network network,
+                     const struct err *err)
 {
-    enum keep_network network = s ? network_of(s->net.mode) : KEEP_NET_NONE;
     struct box *b;
 
     if (s) {
@@ -64,10 +65,26 @@ static void fail_one(struct keeper *k, struct slot *s, const struct err *err)
         }
 }
 
+static int ask(struct keeper *k, enum keep_network network, struct err *err);
+
+/* Somebody's sandbox has the interface of this number although nobody holds it (its keeper's run
+ * directory was deleted, say). The number stays ours, so that nobody tries it again while we live;
+ * whoever waits gets another. */
+static int ask_another(struct keeper *k, struct slot *s, struct err *err)
+{
+    enum keep_network network = network_of(s->net.mode);
+
+    log_warn("a number is set aside", KVI("number", s->ids.number), KV("error", err->msg));
+    list_remove(&s->all);
+    free(s); /* its lock stays open */
+    return ask(k, network, err);
+}
+
 static void take_ready(struct source *source)
 {
     struct keeper *k = CONTAINER_OF(source, struct keeper, net_ready);
     struct net_slot got;
+    enum keep_network network;
     struct err err = { 0 };
     int r;
 
@@ -83,7 +100,13 @@ static void take_ready(struct source *source)
             net_slot_release(&got);
             continue;
         }
-        fail_one(k, s, &err);
+        network = s ? network_of(s->net.mode) : KEEP_NET_NONE;
+        if (s && err.code == ERR_CONFLICT) {
+            if (!ask_another(k, s, &err))
+                continue;
+            s = NULL;
+        }
+        fail_one(k, s, network, &err);
         if (err.code == ERR_GONE) { /* every sandbox needs it: end, and be started again */
             loop_remove(&k->loop, source);
             k->loop.stop = true;
@@ -177,8 +200,8 @@ void slots_ahead(struct keeper *k, size_t n)
             return; /* whoever needs one asks again, and hears why */
 }
 
-/* As many as wait, and the stock. */
-void slots_want(struct keeper *k, enum keep_network network, struct err *err)
+/* As many as wait, and the stock. -1: somebody would wait in vain. */
+int slots_want(struct keeper *k, enum keep_network network, struct err *err)
 {
     size_t have = count(&k->stock[network]) + count_asked(k, network);
     size_t want = k->wanted[network] + count_waiting(k, network);
@@ -187,8 +210,9 @@ void slots_want(struct keeper *k, enum keep_network network, struct err *err)
         if (ask(k, network, err)) {
             if (err->code != ERR_LIMIT)
                 log_warn("cannot ask for a network namespace", KV("error", err->msg));
-            return;
+            return count_waiting(k, network) > count_asked(k, network) ? -1 : 0;
         }
+    return 0;
 }
 
 struct slot *slots_take(struct keeper *k, enum keep_network network)

@@ -29,7 +29,7 @@ static int do_freeze(struct verb_call *v, struct err *err)
 {
     struct pending p = { v->client, v->r->serial, KEEP_FREEZE };
 
-    return box_pause(v->box, &p, err);
+    return box_pause(v->box, &p, v->r->u.freeze.files_only, err);
 }
 
 static int do_thaw(struct verb_call *v, struct err *err)
@@ -44,6 +44,8 @@ static int do_thaw(struct verb_call *v, struct err *err)
             b->spec.limits.lifetime_ms = lifetime_ms;
         return box_wake(b, &p, err);
     }
+    if (b->pausing == PAUSING_DROP) /* thawed now, it would be gone with its processes */
+        return err_set(err, ERR_CONFLICT, "the processes of sandbox %s are being ended", b->id);
     if (b->waking)
         return err_set(err, ERR_CONFLICT, "sandbox %s is being started again", b->id);
     if (box_resume(b, lifetime_ms, err))

@@ -17,6 +17,7 @@ const char *const sandbox_network_names[SANDBOX_NETWORKS] = {
 const char *const sandbox_expiry_names[SANDBOX_EXPIRIES] = {
     [EXPIRY_KILL] = "kill",
     [EXPIRY_PAUSE] = "pause",
+    [EXPIRY_PAUSE_FILES] = "pause-files",
 };
 
 /* Any state can be left for the end, because machines die by themselves; nothing leaves it. What

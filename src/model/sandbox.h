@@ -30,7 +30,12 @@ bool sandbox_may(enum sandbox_state from, enum sandbox_state to); /* the table o
 enum sandbox_network { NETWORK_OPEN, NETWORK_NONE, SANDBOX_NETWORKS };
 extern const char *const sandbox_network_names[SANDBOX_NETWORKS];
 
-enum sandbox_expiry { EXPIRY_KILL, EXPIRY_PAUSE, SANDBOX_EXPIRIES };
+enum sandbox_expiry {
+    EXPIRY_KILL,
+    EXPIRY_PAUSE,
+    EXPIRY_PAUSE_FILES, /* its processes end */
+    SANDBOX_EXPIRIES
+};
 extern const char *const sandbox_expiry_names[SANDBOX_EXPIRIES];
 
 struct life {           /* one record drives it; every facade edits the same one */

@@ -24,6 +24,8 @@ struct machine {
     int64_t deadline, left; /* left: of a paused one, whose time stands still */
     bool adopted;           /* its events are told */
     bool fresh;             /* it slept, and was not paused since */
+    bool hung;              /* takes connections and answers nobody */
+    int silent;             /* the other end of one of those, so that it stays open */
 };
 
 enum op {
@@ -61,6 +63,12 @@ struct fake {
 
 static struct fake *of(struct provider *p) { return CONTAINER_OF(p, struct fake, provider); }
 
+static void machine_free(struct machine *m)
+{
+    co_close(m->silent);
+    free(m);
+}
+
 static void put(struct fake *f)
 {
     struct machine *m;
@@ -69,7 +77,7 @@ static void put(struct fake *f)
         return;
     list_each(m, &f->machines, all) {
         list_remove(&m->all);
-        free(m);
+        machine_free(m);
     }
     free(f);
 }
@@ -148,7 +156,7 @@ static void end(struct fake *f, struct machine *m, const char *reason, enum limi
         e.value = e.use = limits_get(&m->state.limits, limit);
     if (m->adopted)
         emit(f, &e);
-    free(m);
+    machine_free(m);
 }
 
 /* ---- lifetimes ---- */
@@ -214,6 +222,7 @@ static int create(struct provider *p, const struct machine_spec *s, struct machi
                                        .pids = 1,
                                        .network = s->network };
     m->adopted = true;
+    m->silent = -1;
     snprintf(m->ref, sizeof(m->ref), "%s", s->ref);
     snprintf(m->state.template, sizeof(m->state.template), "%s", s->template);
     list_push(&f->machines, &m->all);
@@ -289,7 +298,8 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
     return 0;
 }
 
-static int pause_(struct provider *p, const char *ref, uint64_t *flush_us, struct err *err)
+static int pause_(struct provider *p, const char *ref, bool files_only, uint64_t *flush_us,
+                  struct err *err)
 {
     AUTO(leave) struct fake *f = enter(p);
     struct machine *m = need(f, PAUSE, ref, err);
@@ -297,6 +307,7 @@ static int pause_(struct provider *p, const char *ref, uint64_t *flush_us, struc
     if (!m)
         return -1;
     *flush_us = 0;
+    m->state.asleep = m->state.asleep || files_only;
     if (m->state.paused)
         return 0;
     m->left = m->deadline == NEVER ? NEVER : m->deadline - co_now();
@@ -365,15 +376,24 @@ static int answer(struct call *c, struct err *err)
     return r ? -1 : 1;
 }
 
+/* The last of those that it let wait is closed: enough for a test, and bounded. */
+static int hang(struct machine *m, int end)
+{
+    co_close(m->silent);
+    m->silent = end;
+    return 0;
+}
+
 static int dial(struct provider *p, const char *ref, uint16_t port, int64_t until, struct err *err)
 {
     static const struct route *const none[] = { NULL };
     static struct httpd server = { .tables = none, .first = answer };
     AUTO(leave) struct fake *f = enter(p);
+    struct machine *m = need(f, DIAL, ref, err);
     int pair[2];
 
     (void)until;
-    if (!need(f, DIAL, ref, err))
+    if (!m)
         return -1;
     if (!port)
         return err_set(err, ERR_INVALID, "port 0 is none");
@@ -381,7 +401,7 @@ static int dial(struct provider *p, const char *ref, uint16_t port, int64_t unti
         return err_set(err, ERR_UPSTREAM, "port %u is not open", port);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))
         return err_sys(err, "socketpair");
-    if (httpd_serve(&server, pair[1])) {
+    if (m->hung ? hang(m, pair[1]) : httpd_serve(&server, pair[1])) {
         co_close(pair[0]);
         return err_set(err, ERR_UNAVAILABLE, "no memory for a connection");
     }
@@ -457,6 +477,16 @@ void provider_fake_sleep(struct provider *p, const char *ref)
     m->state.asleep = true;
 }
 
+void provider_fake_hang(struct provider *p, const char *ref, bool hung, bool stopped)
+{
+    struct machine *m = find(of(p), ref);
+
+    if (!m)
+        abort(); /* a test that names no machine would test nothing */
+    m->hung = hung;
+    m->state.stopped = stopped;
+}
+
 /* One that ends is gone for the calls, too. */
 void provider_fake_emit(struct provider *p, const struct machine_event *e)
 {
@@ -466,5 +496,6 @@ void provider_fake_emit(struct provider *p, const struct machine_event *e)
     if (m)
         list_remove(&m->all);
     emit(f, e);
-    free(m);
+    if (m)
+        machine_free(m);
 }

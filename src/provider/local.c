@@ -329,10 +329,11 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
 }
 
 /* A keeper that died on it has let the machine go on, or the next one finds it paused. */
-static int pause_(struct provider *p, const char *ref, uint64_t *flush_us, struct err *err)
+static int pause_(struct provider *p, const char *ref, bool files_only, uint64_t *flush_us,
+                  struct err *err)
 {
     AUTO(leave) struct local *l = enter(p);
-    struct keep_request q = { .verb = KEEP_FREEZE };
+    struct keep_request q = { .verb = KEEP_FREEZE, .u.freeze.files_only = files_only };
     struct keep_reply reply;
 
     if (set_ref(&q, ref, err) ||

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -106,6 +107,7 @@ void local_state(const struct keep_state *s, struct machine_state *out)
         .paused = s->frozen,
         .asleep = s->asleep,
         .outdated = s->outdated,
+        .stopped = s->stopped,
     };
     static_assert(sizeof(out->template) == sizeof(s->template), "one room for a template's name");
     memcpy(out->template, s->template, sizeof(out->template));
@@ -145,7 +147,8 @@ static const struct end {
     enum limit_id limit;
 } ends[ENDED_REASONS] = {
     [ENDED_BY_REQUEST] = { "request", "it was ended by request", LIMIT_NONE },
-    [ENDED_BY_ITSELF] = { "itself", "its first process ended", LIMIT_NONE },
+    /* something broke it, unless it says that all is well */
+    [ENDED_BY_ITSELF] = { "failed", "its guest ended, and with it everything inside", LIMIT_NONE },
     [ENDED_LIFETIME] = { "lifetime", "its time was up", LIMIT_LIFETIME },
     [ENDED_MEMORY] = { "memory", "it needed more memory than its limit", LIMIT_MEMORY },
     [ENDED_LEFT] = { "request", "the program that had made it has ended", LIMIT_NONE },
@@ -155,12 +158,22 @@ static const struct end {
 static void ended(struct local *l, struct machine *m, const struct keep_reply *r)
 {
     const struct end *end = &ends[r->reason];
+    char killed[96];
     struct machine_event e = { .kind = MACHINE_ENDED,
                                .ref = m->ref,
                                .limit = end->limit,
                                .reason = end->reason,
                                .text = *r->message ? r->message : end->text };
 
+    if (r->reason == ENDED_BY_ITSELF && !r->status) {
+        e.reason = "itself";
+        e.text = "it was shut down from inside";
+    } else if (r->reason == ENDED_BY_ITSELF && WIFSIGNALED((int)r->status)) {
+        snprintf(killed, sizeof(killed),
+                 "its guest was killed from outside by signal %d, and with it everything inside",
+                 WTERMSIG((int)r->status));
+        e.text = killed;
+    }
     if (m->creating) {
         m->ended = true;
         err_set(&m->why, r->code ? (enum err_code)r->code : ERR_UNAVAILABLE, "%s", e.text);

@@ -32,6 +32,7 @@ struct machine_state {
     int64_t network; /* enum sandbox_network */
     bool paused;
     bool asleep;        /* paused, and only its files are left: its processes are gone */
+    bool stopped;       /* its first process was, from outside: it will never answer */
     bool outdated;      /* its template has changed: a new machine would begin with other files */
     char template[128]; /* as it was asked for */
 };
@@ -76,7 +77,8 @@ struct provider_ops {
     int (*limits)(struct provider *p, const char *ref, const struct limits *l, struct err *err);
     /* Its files are on disk, its processes stand still, and so does its lifetime. May take as long
      * as writing out takes, which *flush_us says. One that is paused already: fine. */
-    int (*pause)(struct provider *p, const char *ref, uint64_t *flush_us, struct err *err);
+    int (*pause)(struct provider *p, const char *ref, bool files_only, uint64_t *flush_us,
+                 struct err *err);
     /* lifetime_ms: from now on; 0: what was left of it. Undoes a pause that is under way, too.
      * *anew: its processes are gone, it was started again on its files; the guest knows nothing. */
     int (*resume)(struct provider *p, const char *ref, uint64_t lifetime_ms, bool *anew,
@@ -122,6 +124,8 @@ void provider_fake_fail(struct provider *p, const char *op, enum err_code code, 
 void provider_fake_delay(struct provider *p, const char *op, int64_t ms);
 /* A paused one loses its processes, as by a restart of the computer. */
 void provider_fake_sleep(struct provider *p, const char *ref);
+/* Its guest takes connections and answers nobody; stopped: and shows why. false: as before. */
+void provider_fake_hang(struct provider *p, const char *ref, bool hung, bool stopped);
 void provider_fake_emit(struct provider *p, const struct machine_event *e);
 
 /* Logs every call of another one with its duration and outcome, and counts them for Prometheus. */

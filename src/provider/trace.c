@@ -135,11 +135,12 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
     return end(&s, inner_ops(&s)->limits(s.trace->inner, ref, new, err), err);
 }
 
-static int pause_(struct provider *p, const char *ref, uint64_t *flush_us, struct err *err)
+static int pause_(struct provider *p, const char *ref, bool files_only, uint64_t *flush_us,
+                  struct err *err)
 {
     struct span s = begin(p, PAUSE, ref);
 
-    return end(&s, inner_ops(&s)->pause(s.trace->inner, ref, flush_us, err), err);
+    return end(&s, inner_ops(&s)->pause(s.trace->inner, ref, files_only, flush_us, err), err);
 }
 
 static int resume(struct provider *p, const char *ref, uint64_t lifetime_ms, bool *anew,

@@ -94,6 +94,13 @@ static int requeue(struct queue *q, const char *topic, const char *key, int64_t 
     return s->ops->job_requeue(s, topic, key, now_ms, err);
 }
 
+static int64_t forget(struct queue *q, int64_t dead_before_ms, struct err *err)
+{
+    struct store *s = STORE(q);
+
+    return s->ops->job_forget(s, dead_before_ms, err);
+}
+
 static const struct queue_ops ops = {
     .name = "embedded",
     .close = close_embedded,
@@ -107,6 +114,7 @@ static const struct queue_ops ops = {
     .next = next,
     .dead = dead,
     .requeue = requeue,
+    .forget = forget,
 };
 
 /* ---- the clock ---- */

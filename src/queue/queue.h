@@ -52,6 +52,8 @@ struct queue_ops {
     /* A dead one, as if it had just been pushed, first_ms too. ERR_NOT_FOUND: none that is dead. */
     int (*requeue)(struct queue *q, const char *topic, const char *key, int64_t now_ms,
                    struct err *err);
+    /* Forgets those that died before; how many. */
+    int64_t (*forget)(struct queue *q, int64_t dead_before_ms, struct err *err);
 };
 
 struct queue {

@@ -193,7 +193,11 @@ static int carry(struct way *w, struct sandbox *s, struct err *err)
     struct proxy p = { .client = control_client(r->control),
                        .scheme = r->tls ? "https" : "http",
                        .drop = drop_ours };
-    struct flight f = { .call = w->call, .proxy = &p, .seen = co_now(), .idle = w->health };
+    struct flight f = { .call = w->call,
+                        .proxy = &p,
+                        .seen = co_now(),
+                        .idle = w->health,
+                        .guest = w->target.port == PROVIDER_GUEST_PORT };
     int result;
 
     if (traffic_enter(&r->traffic, s, &f) < 0)

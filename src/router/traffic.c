@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 
-enum { SWEEP_MS = 500 };
+enum { SWEEP_MS = 500, DOUBT_MS = 200 };
 
 struct traffic_limits traffic_limits = { .sandbox_calls = 2000 };
 
@@ -49,12 +49,13 @@ static_assert(TRAFFIC_BUCKETS == 1 << 6, "bucket_of() takes six bits");
 static void sweep_lane(struct traffic *t, struct lane *l)
 {
     bool ended = l->sandbox->state == SANDBOX_ENDED || l->sandbox->state == SANDBOX_ENDING;
-    bool moved = false;
+    bool moved = false, doubted = false;
     struct flight *f;
 
     list_each(f, &l->flights, link) {
         moved |= !f->idle && f->proxy->moved_at > f->seen;
         f->seen = f->proxy->moved_at;
+        doubted |= f->guest && !f->call->status && co_now() - f->seen >= DOUBT_MS;
         if (!ended || !f->call->status || f->call->conn->cut)
             continue; /* one without an answer yet will be told in words */
         t->resets++;
@@ -63,6 +64,8 @@ static void sweep_lane(struct traffic *t, struct lane *l)
     }
     if (moved && !ended)
         control_touch(l->sandbox);
+    if (doubted && !ended)
+        control_doubt(l->sandbox);
     if (!l->calls && !l->used)
         lane_free(l);
     else

@@ -30,6 +30,7 @@ struct flight { /* one call, on its coroutine's stack */
     const struct proxy *proxy;
     int64_t seen; /* proxy->moved_at when it was last taken as activity */
     bool idle;    /* its bytes are no activity */
+    bool guest;   /* to the guest itself, which answers at once or is in trouble */
 };
 
 void traffic_init(struct traffic *t);

@@ -137,6 +137,7 @@ static const struct store_ops ops = {
     .job_next = sqlite_job_next,
     .job_dead = sqlite_job_dead,
     .job_requeue = sqlite_job_requeue,
+    .job_forget = sqlite_job_forget,
     .backup = sqlite_backup,
 };
 

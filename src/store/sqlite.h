@@ -73,6 +73,7 @@ enum sql {
     SQL_JOB_NEXT,
     SQL_JOB_DEAD,
     SQL_JOB_REQUEUE,
+    SQL_JOB_FORGET,
     SQLS
 };
 
@@ -150,6 +151,8 @@ int sqlite_newest(const struct migration *m);
 /* ---- sqlite_checkpoint.c ---- */
 void sqlite_checkpoint_watch(struct sqlite *q);
 void sqlite_checkpoint_finish(struct sqlite *q);
+
+/* ---- sqlite_backup.c ---- */
 int sqlite_backup(struct store *s, const char *path, struct err *err);
 
 /* ---- the ops, by file ---- */
@@ -212,5 +215,6 @@ int sqlite_job_dead(struct store *s, const char *topic, int64_t limit, store_job
                     struct err *err);
 int sqlite_job_requeue(struct store *s, const char *topic, const char *key, int64_t now_ms,
                        struct err *err);
+int64_t sqlite_job_forget(struct store *s, int64_t dead_before_ms, struct err *err);
 
 #endif

@@ -1,5 +1,4 @@
-/* sqlite_checkpoint.c - moving the write-ahead log into the file, and copying the file, beside the
- * requests that go on.
+/* sqlite_checkpoint.c - moving the write-ahead log into the file, beside the requests that go on.
  *
  * Left to itself SQLite makes a checkpoint in the commit that crosses a bound: some request waits
  * for two fsyncs and for writing every page. Here a thread does it, on a connection of its own,
@@ -7,9 +6,7 @@
  * server has no thread for it. The log starts over only when it was moved to its last page, and
  * under a constant load there always is a newer one: from DB_WAL_PAGES_MAX on, the thread moves the
  * last few with the writers' lock held. */
-#include <fcntl.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include "store/sqlite.h"
 
@@ -94,57 +91,4 @@ void sqlite_checkpoint_finish(struct sqlite *q)
 {
     if (q->checkpoint.started)
         pthread_join(q->checkpoint.thread, NULL);
-}
-
-/* ---- backup ---- */
-
-static int copy(struct conn *from, struct conn *to, struct err *err)
-{
-    sqlite3_backup *b = sqlite3_backup_init(to->db, "main", from->db, "main");
-    int rc;
-
-    if (!b)
-        return sqlite_error(to, sqlite3_errcode(to->db), err);
-    sqlite3_backup_step(b, -1); /* one read transaction: one moment; nobody waits for it */
-    rc = sqlite3_backup_finish(b);
-    return rc == SQLITE_OK ? 0 : sqlite_error(to, rc, err);
-}
-
-static int copy_to(struct conn *from, const char *path, struct err *err)
-{
-    static const char *const pragmas[] = { NULL };
-    struct conn to;
-    int r = sqlite_open(&to, path, pragmas, err);
-
-    if (!r)
-        r = copy(from, &to, err);
-    sqlite_shut(&to);
-    return r;
-}
-
-static int publish(const char *part, const char *path, struct err *err)
-{
-    if (renameat2(AT_FDCWD, part, AT_FDCWD, path, RENAME_NOREPLACE))
-        return err_sys(err, "name the backup %s", path);
-    return sqlite_sync_directory(path, err);
-}
-
-int sqlite_backup(struct store *s, const char *path, struct err *err)
-{
-    AUTO(sqlite_unlockp) struct conn *c = sqlite_lock(&SELF(s)->spare);
-    AUTO(buf_free) struct buf part = { 0 };
-    int fd;
-
-    if (!access(path, F_OK))
-        return err_set(err, ERR_CONFLICT, "%s exists: choose a name that is free", path);
-    buf_printf(&part, "%s.part", path);
-    unlink(part.data); /* of a backup that was interrupted */
-    fd = open(part.data, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_sys(err, "make %s", part.data);
-    close(fd);
-    if (!copy_to(c, part.data, err) && !publish(part.data, path, err))
-        return 0;
-    unlink(part.data);
-    return -1;
 }

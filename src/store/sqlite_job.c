@@ -222,3 +222,12 @@ int sqlite_job_requeue(struct store *s, const char *topic, const char *key, int6
     query_text(&q, key);
     return one(query_run(&q, err), ERR_NOT_FOUND, topic, key, err);
 }
+
+int64_t sqlite_job_forget(struct store *s, int64_t dead_before_ms, struct err *err)
+{
+    AUTO(sqlite_unlockp) struct conn *c = sqlite_lock(&SELF(s)->writer);
+    AUTO(query_endp) struct query q = sqlite_query(c, SQL_JOB_FORGET);
+
+    query_int(&q, dead_before_ms);
+    return query_run(&q, err);
+}

@@ -5,6 +5,7 @@
 #include <libgen.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "store/sqlite.h"
 
@@ -22,9 +23,9 @@ static const struct {
     { SQLITE_BUSY, ERR_UNAVAILABLE, "another program is using it: try again" },
     { SQLITE_LOCKED, ERR_UNAVAILABLE, "another program is using it: try again" },
     { SQLITE_CORRUPT, ERR_INTERNAL,
-      "it is damaged: stop the server and put a backup in its place" },
+      "it is damaged: stop the server and put a backup in its place (cove restore FILE)" },
     { SQLITE_NOTADB, ERR_INTERNAL,
-      "it is damaged, or no database: put a backup in its place, or move it away" },
+      "it is damaged, or no database: put a backup in its place (cove restore FILE), or move it away" },
     { SQLITE_READONLY, ERR_INTERNAL,
       "it cannot be written: give this user the right to write it and its directory" },
     { SQLITE_CANTOPEN, ERR_INTERNAL,
@@ -51,9 +52,22 @@ static int last_errno(sqlite3 *db)
     return error;
 }
 
+/* SQLite counts the file's locks for the whole process. Where the kernel refused to change one
+ * (ENOLCK), that count is wrong from then on, and every query fails after ten seconds. A new
+ * process counts anew: whoever watches us starts one. */
+static void leave_disorder(const struct conn *c)
+{
+    log_error("the locks of the database are in disorder: the server starts again",
+              KV("database", c->path));
+    _exit(EXIT_FAILURE);
+}
+
 int sqlite_error(const struct conn *c, int rc, struct err *err)
 {
     int error = c->db && (rc & 0xff) == SQLITE_IOERR ? last_errno(c->db) : 0;
+
+    if ((rc & 0xff) == SQLITE_PROTOCOL)
+        leave_disorder(c);
 
     if (is_full(error))
         rc = SQLITE_FULL;

@@ -147,10 +147,11 @@ int sqlite_check(struct conn *c, int newest, struct err *err)
     if (ask(c, "PRAGMA quick_check(1)", NULL, &said, err))
         return -1;
     if (strcmp(buf_cstr(&said), "ok"))
-        return err_set(err, ERR_INTERNAL,
-                       "%s is damaged and was left as it is: put a backup in its place, or move it "
-                       "away to start with nothing (%.80s)",
-                       c->path, buf_cstr(&said));
+        return err_set(
+            err, ERR_INTERNAL,
+            "%s is damaged and was left as it is: put a backup in its place (cove restore "
+            "FILE), or move it away to start with nothing (%.80s)",
+            c->path, buf_cstr(&said));
     return 0;
 }
 

@@ -106,6 +106,7 @@ static const struct {
     [SQL_JOB_DEAD] = { WHOLE, "SELECT " JOB_COLUMNS " FROM jobs"
                               " WHERE dead_ms > 0 AND (topic = ?1 OR ?1 IS NULL)"
                               " ORDER BY dead_ms DESC, topic, key LIMIT ?2" },
+    [SQL_JOB_FORGET] = { WHOLE, "DELETE FROM jobs WHERE dead_ms > 0 AND dead_ms < ?" },
     [SQL_JOB_REQUEUE] = { WHOLE, "UPDATE jobs SET due_ms = ?1, first_ms = ?1, attempts = 0,"
                                  " dead_ms = 0, error = ''"
                                  " WHERE topic = ?2 AND key = ?3 AND dead_ms > 0" },

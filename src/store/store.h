@@ -103,6 +103,7 @@ struct store_ops {
                     struct err *err);
     int (*job_requeue)(struct store *s, const char *topic, const char *key, int64_t now_ms,
                        struct err *err);
+    int64_t (*job_forget)(struct store *s, int64_t dead_before_ms, struct err *err);
 
     /* A copy of everything as of one moment, while the store goes on working. path must not exist;
      * it is whole or absent. */
@@ -118,6 +119,12 @@ struct store {
 int store_open_sqlite(const char *path, struct store **out, struct err *err);
 int store_backup(struct store *s, const char *path, struct err *err); /* of any kind of store */
 void store_closep(struct store **s);
+
+/* Without a store: copies a database that a server may be using, if it is whole; and puts a backup
+ * in a database's place, which nobody may have open. What was there is beside it then, by the name
+ * that aside gets. */
+int store_sqlite_backup(const char *path, const char *to, struct err *err);
+int store_sqlite_restore(const char *from, const char *path, struct buf *aside, struct err *err);
 
 /* For the stores themselves: ERR_CONFLICT where the table of moves does not lead from expect to
  * b's state; staying is a save like any other. */

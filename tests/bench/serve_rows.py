@@ -1,7 +1,9 @@
 """serve_rows.py - the rows about `cove serve`: sandboxes asked for over its API, beside a bare spawn,
 the kernel's floor and the container runtimes; and requests through its router beside nginx."""
+import http.client
 import json
 import os
+import signal
 import statistics
 import subprocess
 import time
@@ -181,6 +183,40 @@ def paused(bench):
         yield Result("resume over the API", "ms", goes, bar=("<=", 5), absolute=True)
 
 
+ADOPTED, KILLS = 500, ("cove-serve", "cove-keep")
+
+
+def answered_ms(server, ids):
+    """From the kill of server and keeper until the API has answered for every sandbox, that it runs."""
+    victims = [pid for pid in server.processes() if name_of(pid) in KILLS]
+    headers = {"X-API-Key": server.key}
+    begun, connection, done = time.monotonic(), None, 0
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    while done < len(ids):
+        try:
+            connection = connection or http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+            connection.request("GET", f"/v1/sandboxes/{ids[done]}", headers=headers)
+            answer = connection.getresponse()
+            assert json.loads(answer.read())["state"] == "running"
+            done += 1
+        except (OSError, http.client.HTTPException):    # cut off by the kill
+            connection = None
+    return (time.monotonic() - begun) * 1000
+
+
+def adoption(bench):
+    with Place(bench) as place, Server(place, "adoption", 0) as server:
+        ids = [server.ask("POST", "/v1/sandboxes", {"timeout": 3600, "network": "none"})["id"]
+               for _ in range(ADOPTED)]
+        took = []
+        for _ in range(bench.options.rounds):
+            time.sleep(11)              # one that has run so long is started again at once
+            took.append(answered_ms(server, ids))
+        yield Result(f"adoption of {ADOPTED} after kill -9", "ms", took, bar=("<=", 1000), absolute=True,
+                     note="until the API has answered for all, one by one")
+
+
 INSIDE = """daemon off; worker_processes 1; error_log stderr; pid /tmp/nginx.pid;
 events {{ worker_connections 1024; }}
 http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path /tmp/b; proxy_temp_path /tmp/p;
@@ -220,4 +256,5 @@ def routed(bench):
         bench.stop(peer.master, backend.master)
 
 
-SERVE_ROWS = {"warm": warm, "cold": cold, "burst": burst, "footprint": footprint, "paused": paused, "routed": routed}
+SERVE_ROWS = {"warm": warm, "cold": cold, "burst": burst, "footprint": footprint, "paused": paused, "routed": routed,
+              "adoption": adoption}

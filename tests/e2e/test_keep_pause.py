@@ -4,6 +4,7 @@ not when the machine is restarted. (A restart is: everything killed, and another
 import os
 import pathlib
 import signal
+import struct
 import time
 
 import pytest
@@ -101,6 +102,30 @@ def test_one_whose_processes_are_killed_keeps_its_files(client, layer, note):
     client.call("freeze", "one")
     assert client.call("thaw", "one").state["fresh"] == 0
     check_files(client)
+
+
+FILES_ONLY = struct.pack("=2I", 1, 0)
+
+
+@pytest.mark.parametrize("frozen_before", [False, True])
+def test_one_may_keep_its_files_alone(client, layer, note, frozen_before):
+    pid = make_paused(client)
+    if not frozen_before:
+        client.call("thaw", "one")
+    state = client.call("freeze", "one", FILES_ONLY).state
+    assert state["asleep"] == state["frozen"] == 1 and state["pid"] == 0
+    assert not alive(pid) and layer("one").exists() and note("one").exists() and not client.events
+    client.call("freeze", "one", FILES_ONLY)    # it is
+    assert client.stat("one")["asleep"] == 1
+    assert client.call("thaw", "one").state["fresh"] == 1
+    check_files(client)
+
+
+def test_a_word_that_is_none_is_refused(client):
+    client.create("one")
+    with pytest.raises(Refused, match="files_only"):
+        client.call("freeze", "one", struct.pack("=2I", 2, 0))
+    assert client.stat("one")["frozen"] == 0
 
 
 def test_it_sleeps_and_wakes_as_often_as_one_likes(client):

@@ -147,11 +147,34 @@ def test_a_sandbox_goes_on_where_it_was(server, sdk):
     assert sandbox.connect(timeout=300).is_running()            # of one that runs: more time
 
 
-def test_what_the_sdk_sends_of_memory_is_taken(sdk):
-    """It is kept in any case: docs/server.md says so."""
+def test_files_may_be_kept_alone(server, sdk):
     sandbox = sdk()
+    sandbox.files.write("/home/user/kept", "every byte")
+    sandbox.commands.run("sleep 1000", background=True)
     assert sandbox.pause(keep_memory=False) if PREVIOUS else sandbox.pause(mode="filesystem")
-    assert sandbox.connect().commands.run("echo on").stdout == "on\n"
+    again = sandbox.connect()
+    assert again.files.read("/home/user/kept") == "every byte"
+    assert "sleep" not in again.commands.run("cat /proc/[0-9]*/comm").stdout
+    said = [(event["kind"], event.get("detail", {}).get("memory")) for event in events(server, sandbox.sandbox_id)]
+    assert ("paused", False) in said and "restarted" in [kind for kind, _ in said]
+
+
+def test_memory_may_be_dropped_by_whoever_resumes(server):
+    id = server.create(timeout=300)["id"]
+    pause(server, id)
+    assert resume(server, id, memory=False)["state"] == "running"
+    assert kinds(server, id)[-2:] == ["paused", "restarted"]
+    assert server.ok("POST", f"/v1/sandboxes/{id}/pause", {"memory": False})["state"] == "paused"
+    resume(server, id)
+    assert kinds(server, id)[-2:] == ["paused", "restarted"]
+
+
+def test_at_its_end_it_may_keep_files_alone(server):
+    made = server.create(timeout=1, on_expiry="pause-files")
+    assert made["on_expiry"] == "pause-files"
+    wait_until(lambda: state_of(server, made["id"]) == "paused", "it is paused")
+    resume(server, made["id"], timeout=60)
+    assert kinds(server, made["id"])[-2:] == ["paused", "restarted"]
 
 
 def test_at_its_timeout_it_is_paused(server, sdk):

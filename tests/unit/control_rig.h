@@ -237,7 +237,7 @@ UNUSED static int sandboxes(void)
 
 UNUSED static void wait_until(int (*count)(void), int want)
 {
-    for (int64_t until = clock_ms() + 5000; count() != want && clock_ms() < until;)
+    for (int64_t until = clock_ms() + 20000; count() != want && clock_ms() < until;)
         co_sleep(co_in(5));
     CHECK_INT(count(), want);
 }

@@ -1,6 +1,7 @@
-/* store_fixture.h - the kinds of store that the conformance cases (STORE_TEST) run over, a
+/* store_fixture.h - the kinds of store that the conformance cases (STORE_TEST, STORE_PLACE_TEST)
+ * run over, a
  * directory that goes when the program ends, and rows to put into a store. A new kind is a row in
- * `kinds`. */
+ * `kinds`, and has to pass all of them. */
 #ifndef TESTS_STORE_FIXTURE_H
 #define TESTS_STORE_FIXTURE_H
 
@@ -73,37 +74,72 @@ static inline int64_t sample_user(struct store *s, const char *name)
 
 /* ---- the kinds ---- */
 
-static inline int open_sqlite(struct store **out)
+struct place { /* one store, opened as often as a case likes; all zero is a new and empty one */
+    char name[160];
+};
+
+static inline int open_sqlite(struct place *p, struct store **out)
 {
-    return store_open_sqlite(scratch_path("store.db"), out, &err);
+    if (!p->name[0])
+        snprintf(p->name, sizeof(p->name), "%s", scratch_path("store.db"));
+    return store_open_sqlite(p->name, out, &err);
 }
 
 __attribute__((unused)) static const struct kind {
     const char *name;
-    int (*open)(struct store **out); /* an empty one; 1: not on this machine, and it said why */
+    /* 1: not on this machine, and it said why */
+    int (*open)(struct place *p, struct store **out);
+    void (*remove)(struct place *p); /* what the end of the program would leave; may be NULL */
 } kinds[] = {
-    { "sqlite", open_sqlite },
+    { "sqlite", open_sqlite, NULL },
 };
 
-static inline void over_kinds(void (*fn)(struct store *s))
+/* The kind that the case runs over now. */
+__attribute__((unused)) static const struct kind *kind_of_store = kinds;
+
+static inline struct store *open_place(struct place *p)
+{
+    struct store *s = NULL;
+
+    if (kind_of_store->open(p, &s))
+        test_fail(__FILE__, __LINE__, "%s: %s", kind_of_store->name, err.msg);
+    return s;
+}
+
+static inline void over_kinds(void (*fn)(struct store *s), void (*at)(struct place *p))
 {
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         AUTO(store_closep) struct store *s = NULL;
-        int r = kinds[i].open(&s);
+        struct place p = { 0 };
+        int r;
 
+        kind_of_store = &kinds[i];
+        r = kind_of_store->open(&p, &s);
         if (r < 0)
             test_fail(__FILE__, __LINE__, "%s: %s", kinds[i].name, err.msg);
         if (r)
             continue;
         CHECK_STR(s->ops->name, kinds[i].name);
-        fn(s);
+        if (fn)
+            fn(s);
+        store_closep(&s);
+        if (at)
+            at(&p);
+        if (kinds[i].remove)
+            kinds[i].remove(&p);
     }
 }
 
 #define STORE_TEST(case_name)                                                                      \
     static void on_##case_name(struct store *s);                                                   \
-    TEST(case_name) { over_kinds(on_##case_name); }                                                \
+    TEST(case_name) { over_kinds(on_##case_name, NULL); }                                          \
     static void on_##case_name(struct store *s)
+
+/* For those that open it themselves, more than once. */
+#define STORE_PLACE_TEST(case_name)                                                                \
+    static void on_##case_name(struct place *p);                                                   \
+    TEST(case_name) { over_kinds(NULL, on_##case_name); }                                          \
+    static void on_##case_name(struct place *p)
 
 #define OK(call)                                                                                   \
     do {                                                                                           \

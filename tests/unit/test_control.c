@@ -531,3 +531,89 @@ static void reached(void)
 }
 
 TEST(ports_of_a_sandbox_are_reached_while_it_lives) { run(reached, 0); }
+
+/* ---- guests that do not answer ---- */
+
+static void stopped(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b = create(&w.alice, &s);
+    int64_t at = clock_ms();
+
+    provider_fake_hang(w.fake, b->id, true, true);
+    control_doubt(b);
+    control_doubt(b); /* is one look */
+    wait_until(sandboxes, 0);
+    CHECK(clock_ms() - at < 900);
+    CHECK_INT(machines(), 0);
+    CHECK_STR(last_reason(),
+              "failed: its first process was stopped from outside, and answers nobody");
+}
+
+TEST(a_guest_that_was_stopped_ends_its_sandbox_within_a_second) { run(stopped, 0); }
+
+static void measured(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b = create(&w.alice, &s);
+    struct machine_state m;
+    struct err err = { 0 };
+
+    provider_fake_hang(w.fake, b->id, true, true);
+    CHECK_INT(control_stat(w.c, b, &m, &err), 0);
+    wait_until(sandboxes, 0);
+}
+
+TEST(whoever_measures_a_stopped_one_finds_it_out) { run(measured, 0); }
+
+static void let_go_on(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b = create(&w.alice, &s);
+
+    provider_fake_hang(w.fake, b->id, true, true);
+    control_doubt(b);
+    co_sleep(co_in(30));
+    provider_fake_hang(w.fake, b->id, false, false);
+    co_sleep(co_in(300));
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+    CHECK_INT(machines(), 1);
+}
+
+TEST(one_that_is_let_go_on_in_time_lives) { run(let_go_on, 0); }
+
+static void healthy(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b = create(&w.alice, &s);
+
+    provider_fake_fail(w.fake, "stat", ERR_UNAVAILABLE, 1); /* nobody can tell: no reason to end */
+    control_doubt(b);
+    co_sleep(co_in(200));
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+}
+
+TEST(a_doubt_ends_no_guest_that_answers) { run(healthy, 0); }
+
+static void silent(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b = create(&w.alice, &s);
+    struct client_to to;
+
+    provider_fake_hang(w.fake, b->id, true, false);
+    control_to(w.c, b, PROVIDER_GUEST_PORT, &to);
+    client_forget(control_client(w.c), &to); /* what was connected before answers still */
+    control_doubt(b);
+    co_sleep(co_in(1500));
+    CHECK_INT(b->state, SANDBOX_RUNNING); /* slow is not hung ... */
+    wait_until(sandboxes, 0);             /* ... but silence has an end */
+    CHECK_STR(last_reason(), "failed: its guest has not answered for 2 s (control.hung-ms)");
+}
+
+TEST(a_guest_that_is_silent_for_long_has_failed)
+{
+    set("control.hung-ms=2000");
+    run(silent, 0);
+    set("control.hung-ms=60000");
+}

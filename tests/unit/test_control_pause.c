@@ -15,7 +15,7 @@ static struct sandbox *paused(void)
     struct sandbox *b = made(EXPIRY_KILL, false);
     struct err err = { 0 };
 
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     return b;
 }
 
@@ -52,6 +52,22 @@ static void await_state(const char *id, enum sandbox_state state)
 
 /* ---- by request ---- */
 
+static void files_alone(void)
+{
+    struct sandbox *b = made(EXPIRY_KILL, false);
+    struct err err = { 0 };
+    char id[SANDBOX_ID + 1];
+
+    memcpy(id, b->id, sizeof(id));
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, false, &err), 0);
+    CHECK(machine_paused(id));
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
+    CHECK_STR(events_of(id), "created started paused restarted");
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, false, &err), 0);
+    CHECK_STR(events_of(id), "created started paused restarted paused restarted");
+}
+
 static void there_and_back(void)
 {
     struct sandbox *b = made(EXPIRY_KILL, false);
@@ -59,28 +75,29 @@ static void there_and_back(void)
     char id[SANDBOX_ID + 1];
 
     memcpy(id, b->id, sizeof(id));
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     CHECK_INT(b->state, SANDBOX_PAUSED);
     CHECK(machine_paused(id));
     CHECK_INT(b->end_ms, 0);
     CHECK(control_left_ms(b) == NEVER);
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_CONFLICT);
-    CHECK_INT(control_pause(w.c, &w.bob, b, NULL, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.bob, b, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
-    CHECK_INT(control_resume(w.c, &w.bob, b, -1, &err), -1);
+    CHECK_INT(control_resume(w.c, &w.bob, b, -1, true, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
-    CHECK_INT(control_resume(w.c, &w.alice, b, 60000, &err), 0);
+    CHECK_INT(control_resume(w.c, &w.alice, b, 60000, true, &err), 0);
     CHECK_INT(b->state, SANDBOX_RUNNING);
     CHECK(!machine_paused(id));
     CHECK(control_left_ms(b) > 59000 && control_left_ms(b) <= 60000);
     CHECK(b->end_ms != 0);
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
     CHECK_INT(err.code, ERR_CONFLICT);
     CHECK_STR(events_of(id), "created started paused resumed");
 }
 
 TEST(a_sandbox_is_paused_and_goes_on) { run(there_and_back, 0); }
+TEST(files_may_be_kept_alone) { run(files_alone, 0); }
 
 static void connected(void)
 {
@@ -88,15 +105,15 @@ static void connected(void)
     struct err err = { 0 };
     bool resumed = false;
 
-    CHECK_INT(control_connect(w.c, &w.alice, b, 10000, &resumed, &err), 0);
+    CHECK_INT(control_connect(w.c, &w.alice, b, 10000, true, &resumed, &err), 0);
     CHECK(resumed);
     CHECK(control_left_ms(b) <= 10000);
-    CHECK_INT(control_connect(w.c, &w.alice, b, 60000, &resumed, &err), 0);
+    CHECK_INT(control_connect(w.c, &w.alice, b, 60000, true, &resumed, &err), 0);
     CHECK(!resumed);
     CHECK(control_left_ms(b) > 59000);
-    CHECK_INT(control_connect(w.c, &w.alice, b, 10000, &resumed, &err), 0);
+    CHECK_INT(control_connect(w.c, &w.alice, b, 10000, true, &resumed, &err), 0);
     CHECK(control_left_ms(b) > 59000); /* it only ever extends */
-    CHECK_INT(control_connect(w.c, &w.alice, b, -5, &resumed, &err), -1);
+    CHECK_INT(control_connect(w.c, &w.alice, b, -5, true, &resumed, &err), -1);
     CHECK_INT(err.code, ERR_INVALID);
 }
 
@@ -113,7 +130,7 @@ static void timed(void)
     CHECK(control_left_ms(b) == NEVER);
     CHECK_INT(control_set_timeout(w.c, &w.alice, b, 4000, true, &err), 0);
     CHECK_INT(b->life.timeout_ms, 5000);
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
     CHECK(control_left_ms(b) > 4000 && control_left_ms(b) <= 5000);
     CHECK_INT(w.fake->ops->stat(w.fake, b->id, &m, &err), 0);
     CHECK(m.left_ms > 5000 && m.left_ms <= 7000); /* the safety net moves with it */
@@ -130,11 +147,11 @@ static void no_time_passes(void)
     s.life.timeout_ms = 200;
     s.life.idle_ms = 100;
     b = create(&w.alice, &s);
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     co_sleep(co_in(400));
     CHECK_INT(b->state, SANDBOX_PAUSED);
     CHECK_INT(machines(), 1);
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
     CHECK_INT(b->state, SANDBOX_RUNNING);
     wait_until(sandboxes, 0); /* and now it does */
 }
@@ -163,7 +180,7 @@ static void pause_it(void *arg)
     struct race *r = arg;
     struct err err = { 0 };
 
-    r->failed += control_pause(w.c, &w.alice, r->b, NULL, &err) != 0;
+    r->failed += control_pause(w.c, &w.alice, r->b, NULL, true, &err) != 0;
     r->done++;
 }
 
@@ -305,19 +322,19 @@ static void pause_fails(void)
     struct err err = { 0 };
 
     save_fails = 1; /* the intent */
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_NO_SPACE);
     CHECK_INT(b->state, SANDBOX_RUNNING);
     provider_fake_fail(w.fake, "pause", ERR_TIMEOUT, 1); /* the machine */
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_TIMEOUT);
     CHECK_INT(b->state, SANDBOX_RUNNING);
     save_skips = save_fails = 1; /* the record */
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(b->state, SANDBOX_RUNNING);
     CHECK(!machine_paused(b->id));
     CHECK(control_left_ms(b) > 290000 && control_left_ms(b) <= 300000);
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), 0); /* and now it works */
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0); /* and now it works */
 }
 
 TEST(a_pause_that_fails_leaves_it_running) { run(pause_fails, 0); }
@@ -329,9 +346,9 @@ static void pause_stuck(void)
 
     save_skips = 1; /* no space from the second write on */
     save_fails = 3;
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(b->state, SANDBOX_PAUSING);
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_UNAVAILABLE);
     await_state(b->id, SANDBOX_RUNNING);
     CHECK(!machine_paused(b->id));
@@ -348,11 +365,11 @@ static void pause_cut_off(void)
 
     provider_fake_fail(w.fake, "pause", ERR_UNAVAILABLE, 1);
     provider_fake_fail(w.fake, "resume", ERR_UNAVAILABLE, 1); /* nor can that be undone */
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
     CHECK_INT(b->state, SANDBOX_PAUSING);
-    CHECK_INT(w.fake->ops->pause(w.fake, b->id, &flush_us, &err), 0); /* it had happened */
+    CHECK_INT(w.fake->ops->pause(w.fake, b->id, false, &flush_us, &err), 0); /* it had happened */
     await_state(b->id, SANDBOX_PAUSED);
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
 }
 
 TEST(a_provider_that_was_away_is_asked_what_happened) { run(pause_cut_off, 0); }
@@ -363,22 +380,22 @@ static void resume_fails(void)
     struct err err = { 0 };
 
     save_fails = 1; /* the intent */
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
     CHECK_INT(b->state, SANDBOX_PAUSED);
     provider_fake_fail(w.fake, "resume", ERR_LIMIT, 1); /* the machine */
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
     CHECK_INT(err.code, ERR_LIMIT);
     CHECK_INT(b->state, SANDBOX_PAUSED);
     save_skips = save_fails = 1; /* the record */
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
     CHECK_INT(b->state, SANDBOX_PAUSED);
     CHECK(machine_paused(b->id));
     save_skips = 1;
     save_fails = 2;
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
     CHECK_INT(b->state, SANDBOX_RESUMING);
     await_state(b->id, SANDBOX_PAUSED);
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
 }
 
 TEST(a_resume_that_fails_leaves_it_paused) { run(resume_fails, 0); }
@@ -389,10 +406,10 @@ static void gone_meanwhile(void)
     struct err err = { 0 };
 
     provider_fake_fail(w.fake, "resume", ERR_NOT_FOUND, 1);
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     provider_fake_fail(w.fake, "pause", ERR_NOT_FOUND, 1);
-    CHECK_INT(control_pause(w.c, &w.alice, other, NULL, &err), -1);
+    CHECK_INT(control_pause(w.c, &w.alice, other, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK_INT(sandboxes(), 0);
 }
@@ -409,11 +426,11 @@ static void restarted(void)
     provider_fake_sleep(w.fake, b->id);
     CHECK_INT(b->state, SANDBOX_PAUSED);
     provider_fake_fail(w.fake, "dial", ERR_UPSTREAM, 1); /* its guest does not answer */
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), -1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
     CHECK_INT(b->state, SANDBOX_PAUSED);
     CHECK(machine_paused(b->id));
     provider_fake_sleep(w.fake, b->id);
-    CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
     CHECK_INT(b->state, SANDBOX_RUNNING);
     CHECK_STR(events_of(b->id), "created started paused restarted");
 }
@@ -443,7 +460,7 @@ static void crashed(void)
 
     memcpy(crashed_id, b->id, sizeof(crashed_id));
     if (crash.row != SANDBOX_RUNNING)
-        CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), 0);
+        CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     sandbox_copy(&row, b);
     control_close(w.c);
     w.c = NULL;
@@ -462,7 +479,7 @@ static void crashed(void)
     if (crash.machine == RUNS)
         CHECK_INT(w.fake->ops->resume(w.fake, crashed_id, 0, &anew, &err), 0);
     else
-        CHECK_INT(w.fake->ops->pause(w.fake, crashed_id, &flush_us, &err), 0);
+        CHECK_INT(w.fake->ops->pause(w.fake, crashed_id, false, &flush_us, &err), 0);
     if (crash.machine == SLEEPS)
         provider_fake_sleep(w.fake, crashed_id);
     sandbox_finish(&row);
@@ -485,9 +502,9 @@ static void settled(void)
     CHECK_INT(b->state, crash.becomes);
     CHECK_INT(machine_paused(crashed_id), crash.becomes == SANDBOX_PAUSED);
     if (crash.becomes == SANDBOX_PAUSED)
-        CHECK_INT(control_resume(w.c, &w.alice, b, -1, &err), 0);
+        CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
     CHECK(control_left_ms(b) > 290000 && control_left_ms(b) <= 300000);
-    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
     reopen_control();
     CHECK_INT(found(crashed_id)->state, SANDBOX_PAUSED);
 }

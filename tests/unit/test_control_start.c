@@ -2,6 +2,8 @@
  * provider has. */
 #include "control_rig.h"
 
+#include <time.h>
+
 static struct sandbox row; /* the record of the case */
 static int64_t row_end_ms; /* its deadline for people */
 
@@ -86,6 +88,10 @@ TEST(a_running_sandbox_is_adopted_by_the_clock_that_ran_on) { start(running, is_
 
 static void just_claimed(void)
 {
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    row_end_ms = t.tv_sec * 1000 + t.tv_nsec / 1000000 + 200;
     former(SANDBOX_RUNNING, 3600000 + 600000 + 777); /* the pool's lifetime is still in force */
 }
 
@@ -98,13 +104,21 @@ static void is_over(void)
 
 TEST(one_that_was_just_claimed_has_the_deadline_of_its_record) { start(just_claimed, is_over, 0); }
 
+/* ended long ago, by a clock that somebody has set */
+static void claimed_then_set(void) { former(SANDBOX_RUNNING, 3600000 + 600000 + 777); }
+
+TEST(a_clock_that_was_set_does_not_end_one_that_was_just_claimed)
+{
+    start(claimed_then_set, is_running, 0);
+}
+
 static void pausing(void)
 {
     struct err err = { 0 };
     uint64_t flush_us;
 
     former(SANDBOX_PAUSING, 302000);
-    CHECK_INT(w.fake->ops->pause(w.fake, row.id, &flush_us, &err), 0);
+    CHECK_INT(w.fake->ops->pause(w.fake, row.id, false, &flush_us, &err), 0);
 }
 
 static void is_paused(void)

@@ -49,7 +49,7 @@ static void check_no_such(const char *ref)
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK_INT(p->ops->limits(p, ref, &l, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
-    CHECK_INT(p->ops->pause(p, ref, &flush_us, &err), -1);
+    CHECK_INT(p->ops->pause(p, ref, false, &flush_us, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK_INT(p->ops->resume(p, ref, 0, &anew, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
@@ -238,8 +238,8 @@ SUITE(a_pause_is_seen_and_can_be_undone)
     struct err err = { 0 };
 
     must_make("p");
-    CHECK_INT(p->ops->pause(p, ref_of("p"), &flush_us, &err), 0);
-    CHECK_INT(p->ops->pause(p, ref_of("p"), &flush_us, &err), 0);
+    CHECK_INT(p->ops->pause(p, ref_of("p"), false, &flush_us, &err), 0);
+    CHECK_INT(p->ops->pause(p, ref_of("p"), false, &flush_us, &err), 0);
     CHECK_INT(p->ops->stat(p, ref_of("p"), &state, &err), 0);
     CHECK(state.paused && !state.asleep);
     CHECK_INT(p->ops->resume(p, ref_of("p"), 0, &anew, &err), 0);
@@ -248,7 +248,7 @@ SUITE(a_pause_is_seen_and_can_be_undone)
     CHECK(!state.paused);
     check_guest("p");
     CHECK_INT(p->ops->resume(p, ref_of("p"), 0, &anew, &err), 0); /* one that runs: fine */
-    CHECK_INT(p->ops->pause(p, ref_of("p"), &flush_us, &err), 0);
+    CHECK_INT(p->ops->pause(p, ref_of("p"), false, &flush_us, &err), 0);
     CHECK_INT(p->ops->destroy(p, ref_of("p"), &err), 0);
 }
 
@@ -262,7 +262,7 @@ SUITE(time_stands_still_for_a_paused_one)
 
     must_make("still");
     CHECK_INT(p->ops->limits(p, ref_of("still"), &l, &err), 0);
-    CHECK_INT(p->ops->pause(p, ref_of("still"), &flush_us, &err), 0);
+    CHECK_INT(p->ops->pause(p, ref_of("still"), false, &flush_us, &err), 0);
     co_sleep(co_in(500));
     CHECK_INT(p->ops->stat(p, ref_of("still"), &state, &err), 0);
     CHECK(state.paused && state.left_ms > 0 && state.left_ms <= 300);

@@ -41,7 +41,7 @@ LOCAL(a_killed_keeper_is_replaced_and_nothing_is_lost)
 
     must_make("s1");
     must_make("s2");
-    CHECK_INT(p->ops->pause(p, ref_of("s2"), &flush_us, &err), 0);
+    CHECK_INT(p->ops->pause(p, ref_of("s2"), false, &flush_us, &err), 0);
     keeper_rig_say(RIG_KILL);
     await(MACHINE_LOST, "");
     keeper_rig_say(RIG_START);

@@ -25,7 +25,7 @@ static struct sandbox boxes[] = {
     { .id = WAKE, .state = SANDBOX_PAUSED, .public = true, .life.auto_resume = true },
     { .id = SHUT, .state = SANDBOX_PAUSED, .traffic_token = "t", .life.auto_resume = true },
 };
-static int holds, touches, wakes;
+static int holds, touches, wakes, doubts;
 static enum err_code wake_fails;
 static struct client client;
 static struct rig upstream;
@@ -92,6 +92,12 @@ int control_wake(struct control *c, struct sandbox *s, struct err *err)
     wakes += s->state != SANDBOX_RUNNING;
     s->state = SANDBOX_RUNNING;
     return 0;
+}
+
+void control_doubt(struct sandbox *s)
+{
+    (void)s;
+    doubts++;
 }
 
 static int dial(void *arg, int64_t until, struct err *err)
@@ -688,6 +694,18 @@ static void mutes(void)
 }
 
 TEST(a_port_that_does_not_answer_is_told_as_such) { run(mutes, mute); }
+
+static void doubtful(void)
+{
+    doubts = 0;
+    CHECK_INT(ask("/wait", "h", X_TO(ID) "X-Sandbox-Timeout: 0.8\r\n"), 504);
+    CHECK_INT(doubts, 0); /* any other port may take its time */
+    CHECK_INT(ask("/wait", "h", X_TO(ID) "X-Sandbox-Port: 49983\r\nX-Sandbox-Timeout: 0.8\r\n"),
+              504);
+    CHECK(doubts > 0);
+}
+
+TEST(a_guest_that_lets_a_call_wait_is_looked_at) { run(doubtful, mute); }
 
 static void numbers(void)
 {

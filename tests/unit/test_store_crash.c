@@ -1,5 +1,5 @@
-/* test_store_crash.c - the SQLite store in bad times: a full disk, kill -9 at any moment, a log
- * that never rests; and copies of it. */
+/* test_store_crash.c - the SQLite store in bad times: a full disk, a log that never rests; and
+ * copies of it. */
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -126,79 +126,6 @@ TEST(a_full_disk_is_no_space_and_making_room_lets_work_go_on)
     run_child(fill_disk);
 }
 
-/* ---- kill -9 ---- */
-
-/* Says each id when it is acknowledged, until it is killed. */
-static void write_for_ever(const char *path, int64_t owner, int out)
-{
-    struct store *s = NULL;
-
-    if (store_open_sqlite(path, &s, &err))
-        _exit(1);
-    for (;;) {
-        struct event e = { .kind = "created", .actor = "ann", .text = "made" };
-        struct sandbox b = sample(owner);
-
-        if (s->ops->sandbox_add(s, &b, &e, NULL, &err))
-            _exit(2);
-        b.state = SANDBOX_RUNNING;
-        if (s->ops->sandbox_save(s, &b, SANDBOX_CREATING, &e, &err))
-            _exit(3);
-        if (write(out, b.id, SANDBOX_ID) != SANDBOX_ID)
-            _exit(4);
-    }
-}
-
-static void check_acknowledged(const char *path, const struct buf *ids)
-{
-    AUTO(store_closep) struct store *s = open_at(path); /* checks the whole file */
-
-    for (size_t at = 0; at + SANDBOX_ID <= ids->len; at += SANDBOX_ID) {
-        char id[SANDBOX_ID + 1] = { 0 };
-        struct sandbox b;
-
-        memcpy(id, ids->data + at, SANDBOX_ID);
-        OK(s->ops->sandbox_get(s, id, &b, &err));
-        CHECK_INT(b.state, SANDBOX_RUNNING);
-        sandbox_finish(&b);
-    }
-}
-
-TEST(what_was_acknowledged_survives_kill_9_at_any_moment)
-{
-    const char *path = filled(0);
-    size_t all = 0;
-
-    for (int round = 0; round < 50; round++) {
-        AUTO(buf_free) struct buf ids = { 0 };
-        unsigned char delay;
-        char block[4096];
-        int pipes[2], status;
-        ssize_t n;
-        pid_t pid;
-
-        id_bytes(&delay, 1);
-        CHECK_INT(pipe(pipes), 0);
-        fcntl(pipes[1], F_SETPIPE_SZ, 1 << 20); /* the child never waits for us */
-        pid = fork();
-        if (!pid)
-            write_for_ever(path, 1, pipes[1]);
-        close(pipes[1]);
-        poll(&(struct pollfd){ .fd = pipes[0], .events = POLLIN }, 1, 10000); /* it is at work */
-        usleep(delay * 150U);
-        kill(pid, SIGKILL);
-        CHECK_INT(waitpid(pid, &status, 0), pid);
-        CHECK(WIFSIGNALED(status));
-        while ((n = read(pipes[0], block, sizeof(block))) > 0)
-            buf_add(&ids, block, (size_t)n);
-        close(pipes[0]);
-        CHECK(ids.len);
-        all += ids.len / SANDBOX_ID;
-        check_acknowledged(path, &ids);
-    }
-    printf("# 50 kills, %zu rows acknowledged and found\n", all);
-}
-
 /* ---- the log, and copies ---- */
 
 /* The log's header counts how often it started over. */
@@ -265,4 +192,88 @@ TEST(a_backup_that_cannot_be_written_leaves_nothing)
     FAILS(store_backup(s, copy, &err), ERR_NOT_FOUND);
     CHECK(strstr(err.msg, copy));
     store_closep(&s);
+}
+
+/* ---- putting one back ---- */
+
+TEST(a_backup_is_put_back_and_what_was_there_stays_beside_it)
+{
+    const char *path = scratch_path("store.db"), *copy = scratch_path("copy.db");
+    AUTO(buf_free) struct buf aside = { 0 };
+    struct store *s = open_at(path);
+    struct user u;
+
+    sample_user(s, "ann");
+    OK(store_sqlite_backup(path, copy, &err)); /* beside a server that uses it */
+    sample_user(s, "bob");
+    store_closep(&s);
+    OK(store_sqlite_restore(copy, path, &aside, &err));
+    s = open_at(path);
+    OK(s->ops->user_get(s, "ann", &u, &err));
+    FAILS(s->ops->user_get(s, "bob", &u, &err), ERR_NOT_FOUND);
+    store_closep(&s);
+    s = open_at(aside.data);
+    OK(s->ops->user_get(s, "bob", &u, &err));
+    store_closep(&s);
+}
+
+TEST(a_damaged_database_is_replaced_and_kept)
+{
+    const char *path = scratch_path("store.db"), *copy = scratch_path("copy.db");
+    AUTO(buf_free) struct buf aside = { 0 };
+    struct store *s = open_at(path);
+    struct user u;
+
+    sample_user(s, "ann");
+    store_closep(&s);
+    OK(store_sqlite_backup(path, copy, &err));
+    CHECK_INT(truncate(path, 3000), 0);
+    FAILS(store_open_sqlite(path, &s, &err), ERR_INTERNAL);
+    CHECK(strstr(err.msg, "cove restore"));
+    FAILS(store_sqlite_backup(path, scratch_path("none.db"), &err), ERR_INTERNAL);
+    OK(store_sqlite_restore(copy, path, &aside, &err));
+    s = open_at(path);
+    OK(s->ops->user_get(s, "ann", &u, &err));
+    store_closep(&s);
+    CHECK_INT(access(aside.data, F_OK), 0);
+}
+
+static void not_restored(const char *from, enum err_code code, const char *says)
+{
+    const char *path = scratch_path("store.db");
+    AUTO(buf_free) struct buf aside = { 0 }, part = { 0 };
+    struct store *s = open_at(path);
+    struct user u;
+
+    sample_user(s, "ann");
+    store_closep(&s);
+    FAILS(store_sqlite_restore(from, path, &aside, &err), code);
+    CHECK(strstr(err.msg, says));
+    buf_printf(&part, "%s.part", path);
+    CHECK_INT(access(part.data, F_OK), -1);
+    s = open_at(path);
+    OK(s->ops->user_get(s, "ann", &u, &err));
+    store_closep(&s);
+}
+
+TEST(what_is_no_whole_backup_is_refused_and_changes_nothing)
+{
+    const char *text = scratch_path("text"), *used = scratch_path("used.db");
+    int fd = open(text, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    struct store *s = open_at(used);
+
+    not_restored(text, ERR_PRECONDITION, "empty");
+    CHECK_INT(write(fd, "words, words", 12), 12);
+    not_restored(text, ERR_INTERNAL, "no database");
+    not_restored(scratch_path("none"), ERR_NOT_FOUND, "open the backup");
+    sample_user(s, "ann");
+    not_restored(used, ERR_PRECONDITION, "in use");
+    store_closep(&s);
+    close(fd);
+}
+
+TEST(a_database_that_is_not_there_has_no_backup)
+{
+    FAILS(store_sqlite_backup(scratch_path("none.db"), scratch_path("copy.db"), &err),
+          ERR_NOT_FOUND);
 }

@@ -111,6 +111,8 @@ TEST(what_two_programs_read_differently_is_refused)
         "http://::1/",
         "http://.example.org/",
         "http://a..b/",
+        "http://0x7f../",
+        "http://127.0.0.1../",
         "http://./",
         "http://h/\n",
         "http://h\t/",

@@ -6,26 +6,41 @@ import socket
 import struct
 import threading
 
-A, INTERNET = 1, 1
+A, AAAA, INTERNET = 1, 28, 1
 NO_SUCH_NAME = 3
 
 
-def answer(query, domain, address):
-    """The reply to one query: the address, nothing for another type, or that there is no such name."""
-    number, _, questions = struct.unpack_from(">HHH", query)
+def question(query):
+    """The name that is asked for, the type, and the bytes of it that an answer repeats."""
     labels, at = [], 12
     while query[at]:
         labels.append(query[at + 1:at + 1 + query[at]].decode("latin-1").lower())
         at += 1 + query[at]
     kind, = struct.unpack_from(">H", query, at + 1)
-    question = query[12:at + 5]
+    return ".".join(labels), kind, query[12:at + 5]
+
+
+def reply(query, addresses):
+    """With these addresses of the type that was asked for; None: there is no such name."""
+    number, _, questions = struct.unpack_from(">HHH", query)
     assert questions == 1
-    name = ".".join(labels)
-    known = name == domain or name.endswith("." + domain)
-    given = known and kind == A
-    head = struct.pack(">HHHHHH", number, 0x8580 | (0 if known else NO_SUCH_NAME), 1, given, 0, 0)
-    record = struct.pack(">HHHIH", 0xC00C, A, INTERNET, 60, 4) + socket.inet_aton(address)
-    return head + question + (record if given else b"")
+    _, kind, asked = question(query)
+    known = addresses is not None
+    records = b""
+    for address in addresses or []:
+        family = socket.AF_INET6 if kind == AAAA else socket.AF_INET
+        raw = socket.inet_pton(family, address)
+        records += struct.pack(">HHHIH", 0xC00C, kind, INTERNET, 0, len(raw)) + raw
+    flags = 0x8580 | (0 if known else NO_SUCH_NAME)
+    return struct.pack(">HHHHHH", number, flags, 1, len(addresses or []), 0, 0) + asked + records
+
+
+def answer(query, domain, address):
+    """The reply to one query: the address, nothing for another type, or that there is no such name."""
+    name, kind, _ = question(query)
+    if name != domain and not name.endswith("." + domain):
+        return reply(query, None)
+    return reply(query, [address] if kind == A else [])
 
 
 class Dns:

@@ -56,7 +56,7 @@ STATE = (
     "network",
     "unenforced",
     "outdated",
-    "unused",
+    "stopped",
     "template",
     "asleep",
     "fresh",

@@ -1,0 +1,193 @@
+/* sqlite_backup.c - a copy of the database while it is used, and putting one back.
+ *
+ * A copy is one file, whole or absent. Putting one back deletes nothing: what was there is moved
+ * beside it, so that a wrong choice can be undone. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "store/sqlite.h"
+
+static int copy(struct conn *from, struct conn *to, struct err *err)
+{
+    sqlite3_backup *b = sqlite3_backup_init(to->db, "main", from->db, "main");
+    int rc;
+
+    if (!b)
+        return sqlite_error(to, sqlite3_errcode(to->db), err);
+    sqlite3_backup_step(b, -1); /* one read transaction: one moment; nobody waits for it */
+    rc = sqlite3_backup_finish(b);
+    return rc == SQLITE_OK ? 0 : sqlite_error(to, rc, err);
+}
+
+static int copy_to(struct conn *from, const char *path, struct err *err)
+{
+    static const char *const pragmas[] = { NULL };
+    struct conn to;
+    int r = sqlite_open(&to, path, pragmas, err);
+
+    if (!r)
+        r = copy(from, &to, err);
+    sqlite_shut(&to);
+    return r;
+}
+
+static int publish(const char *part, const char *path, struct err *err)
+{
+    if (renameat2(AT_FDCWD, part, AT_FDCWD, path, RENAME_NOREPLACE))
+        return err_sys(err, "name the backup %s", path);
+    return sqlite_sync_directory(path, err);
+}
+
+static int backup(struct conn *c, const char *path, struct err *err)
+{
+    AUTO(buf_free) struct buf part = { 0 };
+    int fd;
+
+    if (!access(path, F_OK))
+        return err_set(err, ERR_CONFLICT, "%s exists: choose a name that is free", path);
+    buf_printf(&part, "%s.part", path);
+    unlink(part.data); /* of a backup that was interrupted */
+    fd = open(part.data, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_sys(err, "make %s", part.data);
+    close(fd);
+    if (!copy_to(c, part.data, err) && !publish(part.data, path, err))
+        return 0;
+    unlink(part.data);
+    return -1;
+}
+
+int sqlite_backup(struct store *s, const char *path, struct err *err)
+{
+    AUTO(sqlite_unlockp) struct conn *c = sqlite_lock(&SELF(s)->spare);
+
+    return backup(c, path, err);
+}
+
+/* Not by opening a store: that would change the tables of a server that may be older than we are.
+ */
+static int open_whole(struct conn *c, const char *path, struct err *err)
+{
+    static const char *const pragmas[] = { "PRAGMA trusted_schema=OFF", "PRAGMA cell_size_check=ON",
+                                           NULL };
+
+    return sqlite_open(c, path, pragmas, err) ||
+                   sqlite_check(c, sqlite_newest(sqlite_migrations), err)
+               ? -1
+               : 0;
+}
+
+int store_sqlite_backup(const char *path, const char *to, struct err *err)
+{
+    struct conn c;
+    int r;
+
+    if (access(path, F_OK))
+        return err_sys(err, "the database %s", path);
+    if (lazy_load(&lazy_sqlite, err))
+        return -1;
+    r = open_whole(&c, path, err) || backup(&c, to, err) ? -1 : 0;
+    sqlite_shut(&c);
+    return r;
+}
+
+/* ---- putting one back ---- */
+
+static int copy_file(int from, const char *to, struct err *err)
+{
+    AUTO(closep) int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    ssize_t n = 1;
+
+    if (fd < 0)
+        return err_sys(err, "make %s", to);
+    while (n > 0)
+        n = sendfile(fd, from, NULL, 1 << 30);
+    return n < 0 || fsync(fd) ? err_sys(err, "write %s", to) : 0;
+}
+
+/* One that is in use has its newest rows in a log beside it: alone it would be old, or torn. */
+static int open_backup(const char *from, struct err *err)
+{
+    AUTO(buf_free) struct buf log = { 0 };
+    AUTO(closep) int fd = open(from, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st))
+        return err_sys(err, "open the backup %s", from);
+    if (!S_ISREG(st.st_mode) || !st.st_size)
+        return err_set(err, ERR_PRECONDITION, "%s is empty, or no file: it is no backup", from);
+    buf_printf(&log, "%s-wal", from);
+    if (!access(log.data, F_OK))
+        return err_set(err, ERR_PRECONDITION,
+                       "%s has a log beside it (%s-wal), so it is a database in use, not a backup: "
+                       "`cove backup` makes one",
+                       from, from);
+    return TAKE(fd, -1);
+}
+
+/* The copy is looked at, not the backup itself: that may be on a disk that cannot be written. */
+static int copy_whole(int from, const char *to, struct err *err)
+{
+    struct conn c;
+    int r;
+
+    unlink(to); /* of one that was interrupted */
+    if (copy_file(from, to, err))
+        return -1;
+    r = open_whole(&c, to, err);
+    sqlite_shut(&c);
+    return r;
+}
+
+static int move_aside(const char *path, const char *suffix, const char *aside, struct err *err)
+{
+    AUTO(buf_free) struct buf from = { 0 }, to = { 0 };
+
+    buf_printf(&from, "%s%s", path, suffix);
+    buf_printf(&to, "%s%s", aside, suffix);
+    /* the file itself stays until another takes its name: never is there none, for which a start
+     * would make an empty one */
+    if (!*suffix ? link(from.data, to.data) : rename(from.data, to.data))
+        return errno == ENOENT ? 0 : err_sys(err, "keep %s as %s", from.data, to.data);
+    return 0;
+}
+
+static void name_aside(const char *path, struct buf *out)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    char stamp[32];
+
+    gmtime_r(&now, &tm);
+    strftime(stamp, sizeof(stamp), "%Y%m%dT%H%M%SZ", &tm);
+    buf_printf(out, "%s.replaced-%s", path, stamp);
+}
+
+int store_sqlite_restore(const char *from, const char *path, struct buf *aside, struct err *err)
+{
+    static const char *const suffixes[] = { "-shm", "-wal", "" };
+    AUTO(buf_free) struct buf part = { 0 };
+    AUTO(closep) int fd = open_backup(from, err);
+
+    if (fd < 0 || lazy_load(&lazy_sqlite, err))
+        return -1;
+    buf_printf(&part, "%s.part", path);
+    if (copy_whole(fd, part.data, err)) {
+        unlink(part.data);
+        return err_in(err, "%s", from);
+    }
+    name_aside(path, aside);
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++)
+        if (move_aside(path, suffixes[i], aside->data, err))
+            return -1;
+    if (rename(part.data, path))
+        return err_sys(err, "name the database %s", path);
+    return sqlite_sync_directory(path, err);
+}

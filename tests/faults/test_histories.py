@@ -1,0 +1,86 @@
+"""Clients work while the server's processes are killed, stopped and given another time. See history.py for what
+has to hold in the end."""
+
+import time
+
+import pytest
+import tally
+from history import History
+from nemesis import HELPERS, JUMPS, KILLS, STOPS, torment
+from shim import LIBRARY, Shim
+
+shimmed = pytest.mark.skipif(not LIBRARY.exists(), reason=f"{LIBRARY} is not built (sanitizers)")
+
+
+def mixed(chance, faults, count):
+    return [chance.choice(faults) for _ in range(count)]
+
+
+def report(history, faults):
+    print(f"{history.name}: {history.steps()} steps, {faults} faults, {len(history.kept)} sandboxes, "
+          f"{history.strangers} unheard of, {history.reconnects} reconnects, refused: {dict(history.refused)}")
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_whoever_is_killed_nothing_is_lost(start, number):
+    world, chance = start("--set", "pool.size=2"), tally.chance("kills", number)
+    with History(world, f"kills-{number}") as history:
+        done = torment(world, chance, mixed(chance, KILLS, 40))
+    report(history, done)
+
+
+def test_the_keepers_helpers_may_die_too(start):
+    world, chance = start("--set", "pool.size=2"), tally.chance("helpers")
+    with History(world, "helpers") as history:
+        done = torment(world, chance, mixed(chance, HELPERS, 40))
+    report(history, done)
+
+
+def test_whoever_is_stopped_nothing_is_lost(start):
+    world, chance = start("--set", "pool.size=2"), tally.chance("stops")
+    with History(world, "stops") as history:
+        done = torment(world, chance, mixed(chance, STOPS, 12))
+    report(history, done)
+
+
+@shimmed
+def test_whatever_the_time_is_nothing_ends_before_its_time(start, folder):
+    shim = Shim(folder / "block")
+    world, chance = start("--set", "pool.size=2", env=shim.variables), tally.chance("clock")
+    world.shim = shim
+    with History(world, "clock") as history:
+        done = torment(world, chance, JUMPS)
+    report(history, done)
+
+
+@shimmed
+def test_a_deadline_comes_when_it_is_due_whatever_the_time_is(start, folder):
+    shim = Shim(folder / "block")
+    world = start("--set", "pool.size=0", env=shim.variables)
+    world.shim = shim
+    boxes, begun = {}, time.monotonic()
+    for seconds in (6, 3600):
+        boxes[seconds] = world.box(timeout=seconds)
+    for hurt in JUMPS[:2]:
+        torment(world, tally.chance("due"), [hurt])
+    while boxes[6].id in world.listed():
+        assert time.monotonic() - begun < 14
+        time.sleep(0.05)
+    assert time.monotonic() - begun > 5.9
+    assert "lifetime" in boxes[6].state()["reason"]
+    assert boxes[3600].run("echo here") == "here\n"
+
+
+@pytest.mark.slice
+@shimmed
+def test_a_history_of_everything(start, folder):
+    """The slice of `make check`: as much as fits, with a seed of its own each time."""
+    if not tally.SECONDS:
+        pytest.skip("the tests before have longer ones")
+    shim = Shim(folder / "block")
+    world, chance = start("--set", "pool.size=2", env=shim.variables), tally.chance("everything")
+    world.shim = shim
+    until = time.monotonic() + tally.SECONDS * 0.45
+    with History(world, "everything") as history:
+        done = torment(world, chance, mixed(chance, KILLS * 2 + HELPERS + STOPS + JUMPS, 1000), until)
+    report(history, done)

@@ -1,0 +1,290 @@
+"""A server to be hurt: its processes one by one, its sandboxes as clients see them, and what each of them has
+on the machine."""
+
+import contextlib
+import http.client
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from helpers import machine, proc
+from helpers.cove import CLEAR, COVE
+from helpers.serve import Serve
+from helpers.wire import RpcError, Wire
+
+ENVD = "49983"
+STATES = "creating,running,pausing,paused,resuming,ending"
+PARTS = {"server": "cove-serve", "keeper": "cove-keep"}
+HELPERS = {"netmaker": "cove-net", "reaper": "cove-reaper", "zygote": "cove-zygote"}
+VOLUME = ("--set", f"volume.initial-bytes={256 << 20}")
+# What a client meets while a part is down; anything else is a bug.
+TROUBLE = (OSError, http.client.HTTPException, AssertionError, RpcError)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def wait_for(look, what, seconds, step=0.02):
+    until = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < until, f"not within {seconds} s: {what() if callable(what) else what}"
+        time.sleep(step)
+    return found
+
+
+class World(Serve):
+    """Keeps its port over restarts, so that clients only have to try again."""
+
+    def __init__(self, folder, *options, env=None):
+        self.fixed = free_port()
+        super().__init__(folder, "--preview-listen", "none", *VOLUME, *options, env=env,
+                         listen=f"127.0.0.1:{self.fixed}")
+        self.api_key = self.key             # the file may be out of reach later
+
+    def program(self):
+        return self.folder / "cove"
+
+    def start(self):
+        if not self.program().exists():
+            shutil.copy(COVE, self.program())
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [self.program(), "serve", "--data", self.data, "--run-dir", self.run_dir, *self.options],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env, cwd=self.folder)
+        self.said = self.read_until_ready()
+        self.url, self.port = f"http://127.0.0.1:{self.fixed}", self.fixed
+
+    def left(self):
+        """A disk that the test has made for it is not its own."""
+        return [trace for trace in super().left()
+                if f"{self.folder}/image" not in trace and f" {self.data} " not in trace]
+
+    def log_of(self, ident):
+        """What it has said about one sandbox, and about itself just before."""
+        lines, found = self.log.read_text(errors="replace").splitlines(), []
+        for number, line in enumerate(lines):
+            if ident in line:
+                found += lines[max(0, number - 3):number + 1]
+        return "\n".join(list(dict.fromkeys(found))[-30:])
+
+    # ---- its processes
+
+    def parts(self):
+        """The monitor, its children, and those of the keeper: by parent, as a process has another one's name until
+        it takes its own."""
+        found = {"monitor": self.process.pid}
+        with contextlib.suppress(OSError):      # one may just have ended
+            for pid in proc.children(self.process.pid):
+                found |= {part: pid for part, comm in PARTS.items() if machine.comm(pid) == comm}
+            for pid in proc.children(found.get("keeper", 0)):
+                if proc.status_words(pid, "Uid")[0] == "0":     # the others are sandboxes
+                    found |= {part: pid for part, comm in HELPERS.items() if machine.comm(pid) == comm}
+        return found
+
+    def part(self, name):
+        return wait_for(lambda: self.parts().get(name), f"no {name}", 20)
+
+    def signal(self, number, *names):
+        """All of them before one can see what became of another."""
+        while True:
+            pids = {name: self.part(name) for name in names}
+            try:
+                for pid in pids.values():
+                    os.kill(pid, signal.SIGSTOP)
+                break
+            except ProcessLookupError:      # one has just ended, and another takes its place
+                time.sleep(0.05)
+        for pid in pids.values():
+            os.kill(pid, number)
+        if number == signal.SIGKILL and "monitor" in names:
+            self.process.wait(20)
+            self.process.stdout.close()
+        return pids
+
+    def kill(self, *names):
+        pids = self.signal(signal.SIGKILL, *names)
+        wait_for(lambda: not any(proc.alive(pid) for pid in pids.values()), "the killed are gone", 20)
+        if "monitor" in names:
+            self.start()
+        self.wait_well()
+
+    def answers(self):
+        try:
+            return self.call("GET", "/health", key=None).status == 200
+        except TROUBLE:
+            return False
+
+    def wait_well(self, seconds=40):
+        wait_for(self.answers, lambda: f"it does not answer: {self.told()}", seconds)
+
+    # ---- its sandboxes
+
+    def call(self, method, path, body=None, key=..., headers=None):
+        return super().call(method, path, body, self.api_key if key is ... else key, headers)
+
+    def box(self, **body):
+        return Box(self, self.create(**({"timeout": 3600, "network": "none"} | body)))
+
+    def listed(self):
+        """Ids of all that have not ended."""
+        found, after = {}, ""
+        while after is not None:
+            page = self.ok("GET", f"/v1/sandboxes?state={STATES}&limit=100{after}")
+            found |= {one["id"]: one for one in page["sandboxes"]}
+            after = f"&after={page['next']}" if "next" in page else None
+        return found
+
+    def metric(self, name):
+        lines = self.call("GET", "/metrics").body.decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+    def traces(self, ident):
+        """Everything on the machine that carries the name of one sandbox."""
+        places = [self.run_dir / "boxes", self.run_dir / "sockets", self.data / "volume/layers"]
+        places += [pathlib.Path(path) for top in machine_cgroups() for path in (f"{top}/cove",)]
+        found = []
+        for place in places:
+            with contextlib.suppress(OSError):
+                found += [str(place / name) for name in os.listdir(place) if ident in name]
+        return found
+
+    def nothing_left_of(self, ident):
+        wait_for(lambda: not self.traces(ident), lambda: f"left of {ident}: {self.traces(ident)}", 20)
+
+    def finish(self):
+        """Ends what lives and itself; nothing of it is on the machine then."""
+        if not self.running():
+            self.start()
+        self.wait_well()
+        self.ok("DELETE", "/v1/sandboxes?all=true")
+        self.stop()
+        orphans = self.recorded()
+        for ident in orphans:               # whatever it is, it must not outlive the test
+            for pid in self.inside(ident):
+                os.kill(pid, signal.SIGKILL)
+        self.close()
+        assert not orphans, f"a server without sandboxes has left {orphans}"
+
+    def abandon(self):
+        """Takes everything of it off the machine, whatever state it is in."""
+        for pid in self.parts().values():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+        for ident in self.recorded():
+            for pid in self.inside(ident):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        machine.collect_orphans()
+        self.unmount()
+
+    def close(self):
+        if self.running():
+            self.stop()
+        self.unmount()
+        wait_for(lambda: not self.left(), lambda: f"left behind: {self.left()}", 20, 0.1)
+
+    def recorded(self):
+        """Sandboxes that the next keeper would find."""
+        try:
+            return os.listdir(self.run_dir / "boxes")
+        except OSError:
+            return []
+
+    @staticmethod
+    def inside(ident):
+        for top in machine_cgroups():
+            with contextlib.suppress(OSError):
+                return [int(pid) for pid in pathlib.Path(top, "cove", f"box-{ident}", "cgroup.procs").read_text().split()]
+        return []
+
+
+def machine_cgroups():
+    lines = pathlib.Path("/proc/mounts").read_text().splitlines()
+    return {line.split()[1] for line in lines if line.split()[2] in ("cgroup", "cgroup2")}
+
+
+class Box:
+    """A sandbox as a client sees it."""
+
+    def __init__(self, world, made):
+        self.world, self.id, self.token = world, made["id"], made.get("token")
+
+    def wire(self, timeout=10):
+        routing = {"E2b-Sandbox-Id": self.id, "E2b-Sandbox-Port": ENVD}
+        if self.token:
+            routing["X-Access-Token"] = self.token
+        return Wire(port=self.world.port, routing=routing, timeout=timeout)
+
+    def state(self):
+        return self.world.ok("GET", f"/v1/sandboxes/{self.id}")
+
+    def pid(self):
+        """Its first process, on the host."""
+        pids = self.world.inside(self.id)
+        return next(pid for pid in pids if proc.parent(pid) not in pids)
+
+    def write(self, name, data):
+        reply = self.wire().upload(f"/home/user/{name}", data)
+        assert reply.status == 200, reply
+
+    def read(self, name):
+        reply = self.wire().get(f"/files?path=/home/user/{name}")
+        assert reply.status == 200, reply
+        return reply.body
+
+    def run(self, script):
+        with self.wire(30).start("/bin/sh", "-c", script) as stream:
+            out = stream.collect()
+        assert out.end, out
+        return out.stdout.decode()
+
+    def end(self):
+        return self.world.call("DELETE", f"/v1/sandboxes/{self.id}").status
+
+
+class Follower:
+    """Reads the output of one command to its end, whatever happens on the way: each byte once, in order."""
+
+    def __init__(self, box, *argv):
+        self.box, self.data, self.offset, self.reconnects = box, b"", 0, 0
+        self.stream = box.wire(5).start(*argv)
+        self.pid = self.stream.pid
+
+    def read(self, until=None):
+        """To the end, or until that many bytes are there. The exit status, or None."""
+        while True:
+            try:
+                with self.stream:
+                    for kind, value in self.stream.events():
+                        if kind == "end":
+                            return value
+                        assert kind != "lost", f"{value} bytes were lost"
+                        if kind == "stdout":
+                            self.data += value
+                        self.offset = self.stream.offset
+                        if until is not None and len(self.data) >= until:
+                            return None
+            except TROUBLE as error:
+                assert "lost" not in str(error) and "offset" not in str(error), error
+            self.again()
+
+    def again(self):
+        until = time.monotonic() + 60
+        while True:
+            try:
+                self.stream = self.box.wire(5).follow(self.pid, offset=self.offset)
+                assert self.stream.offset == self.offset, "it begins elsewhere"
+                self.reconnects += 1
+                return
+            except TROUBLE:
+                assert time.monotonic() < until, f"no way back to {self.pid} of {self.box.id}"
+                time.sleep(0.02)
