@@ -233,7 +233,8 @@ static int begin_session(struct control *c, const struct user *u, const char *ol
     if (jwt_sign(str_of(c->sessions->secret), &t, &out->token, err) ||
         control_store(c, add_session, &a, err))
         return -1;
-    users_changed(c); /* what an older login's token stands for is remembered */
+    if (a.alone || old)
+        users_changed(c); /* what an older login's token stands for is remembered */
     out->user = *u;
     out->session = a.session;
     return 0;

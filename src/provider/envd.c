@@ -9,7 +9,11 @@
 #include "base/mem.h"
 #include "io/connect.h"
 
-enum { MESSAGE_MAX = 4 << 20, REPLY_MAX = 96 << 20 }; /* a list of files is the longest */
+enum {
+    SIGN_OF_LIFE_S = 20,
+    MESSAGE_MAX = 4 << 20,
+    REPLY_MAX = 96 << 20
+}; /* a list of files is the longest */
 
 struct envd_stream {
     struct exchange *x;
@@ -261,18 +265,20 @@ static const struct field message_fields[] = {
     {},
 };
 
-/* body: the message behind five bytes for its envelope. */
-static struct envd_stream *open_stream(struct envd *e, const char *path, const struct buf *headers,
+/* body: the message behind five bytes for its envelope. A silent command is no silent guest: it
+ * gives signs of life well within http.body-ms, after which we would take it for gone. */
+static struct envd_stream *open_stream(struct envd *e, const char *path, struct buf *headers,
                                        struct buf *body, struct err *err)
 {
-    struct client_request rq = { .method = STR("POST"),
-                                 .target = str_of(path),
-                                 .host = host_of(e),
-                                 .headers = buf_str(headers),
-                                 .body = buf_str(body) };
+    struct client_request rq = {
+        .method = STR("POST"), .target = str_of(path), .host = host_of(e), .body = buf_str(body)
+    };
+    int64_t sign_s = MIN(http_limits.body_ms / 3000, (int64_t)SIGN_OF_LIFE_S);
     struct envd_stream *s;
     struct exchange *x;
 
+    buf_printf(headers, "Keepalive-Ping-Interval: %lld\r\n", (long long)MAX(sign_s, (int64_t)1));
+    rq.headers = buf_str(headers);
     connect_encode_header((unsigned char *)body->data, 0, (uint32_t)(body->len - CONNECT_HEADER));
     x = client_do(e->client, &e->to, &rq, err);
     if (!x)

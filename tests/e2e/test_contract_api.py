@@ -375,7 +375,8 @@ def narrow(workspace):
         pytest.skip("needs root, to limit, map and mount")
     started = Serve(pathlib.Path(workspace) / "contract-narrow", "--ephemeral", "--urls", "path",
                     "--mcp-port", "7070", "--preview-listen", "127.0.0.1:0",
-                    "--set", "contract.command-s=2", "--set", "contract.idle-s=5",
+                    "--set", "contract.command-s=10", "--set", "contract.idle-s=5",
+                    "--set", "http.body-ms=3000",
                     env={"SANDBOX_CODE_SERVER_PORT": "9900"})
     yield started
     started.close()
@@ -402,6 +403,14 @@ def test_urls_by_path_lead_through_the_preview_listener(narrow):
 
     wait_until(lambda: fetched() == b"hi\n", "no preview", 30 * SLOWER, 0.1)
     user.delete(made["sandbox_id"])
+
+
+def test_a_silent_command_is_waited_for(narrow):
+    """The guest gives signs of life: http.body-ms is half of this command's silence."""
+    user = Contract(narrow, add_user(narrow, "narrow"))
+    made = user.create()["sandbox_id"]
+    assert user.run(made, "sleep 6; echo done")["output"] == "done\n"
+    user.delete(made)
 
 
 def test_a_command_that_takes_too_long_is_408_and_ended(narrow):
