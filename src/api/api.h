@@ -28,7 +28,6 @@ struct api { /* httpd.ctx; all borrowed */
         const char *preview_url; /* with by_path: what such a URL begins with */
         bool by_path;            /* ports are shown on the preview listener */
         int64_t mcp_port, code_port;
-        const char *create_fault; /* why the contract can make no sandbox; NULL: it can */
     } contract;
 };
 

@@ -75,8 +75,6 @@ static int create_sandbox(struct call *c, void *body, struct err *err)
     struct sandbox *s;
     bool existed;
 
-    if (a->contract.create_fault)
-        return err_set(err, ERR_INTERNAL, "%s", a->contract.create_fault);
     if (api_idempotency(c, b, &spec, err) ||
         control_create(a->control, api_actor(c), &spec, &s, &existed, err))
         return -1;

@@ -62,7 +62,7 @@ struct serve {
     char key[SERVE_KEY];              /* the admin's API key and password */
     char password[SERVE_PASSWORD];
     char *token_secret;       /* that signs logins' tokens; NULL: the store's */
-    const char *create_fault; /* why the contract can make no sandbox; NULL: it can */
+    const char *create_fault; /* why no sandbox can be made; NULL: they can */
 };
 
 /* serve_setup.c: directories, listeners, keys, before anything is given up */

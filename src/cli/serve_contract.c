@@ -59,7 +59,7 @@ int serve_contract(struct serve *s, struct err *err)
                      KV("instead", servers[i].instead));
     s->create_fault = fault_of(s->o->provider);
     if (s->create_fault)
-        log_warn("the contract can make no sandboxes", KV("error", s->create_fault));
+        log_warn("no sandboxes can be made", KV("error", s->create_fault));
     if (s->o->by_path && !strcmp(s->o->by_path, "path") && !s->preview_url)
         return err_set(err, ERR_INVALID, "--urls path needs the preview listener");
     template_alias = s->o->template; /* also for the keeper, which is a fork of us */
@@ -79,7 +79,6 @@ void serve_contract_api(const struct serve *s, struct api *a)
     a->contract.by_path = s->o->by_path && !strcmp(s->o->by_path, "path");
     a->contract.mcp_port = s->o->mcp_port;
     a->contract.code_port = s->o->code_port;
-    a->contract.create_fault = s->create_fault;
     a->fetch =
         fetch_new(&(struct fetch_options){ .ca_file = s->fetch_ca, .allow = &s->fetch_allow });
 }

@@ -267,6 +267,7 @@ static struct control *new_control(const struct control_options *o)
     c->store = o->store;
     c->provider = o->provider;
     c->domain = xstrdup(o->domain);
+    c->create_fault = o->create_fault;
     c->allow_mounts = copy_list(o->allow_mounts);
     c->ephemeral = o->ephemeral;
     c->no_network = o->no_network;

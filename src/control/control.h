@@ -20,6 +20,7 @@ struct control_options {
     const char *run_dir;       /* of the keeper */
     const char *boot;          /* names this start of the machine; NULL: unknown */
     struct provider *provider; /* owned from here on; its on_event was given control_event */
+    const char *create_fault;  /* why no sandbox can be made; NULL: they can */
     const char *token_secret;  /* signs logins' tokens; NULL: the store's own */
     const char *domain;        /* of sandboxes' host names: "localhost:8000", "cove.example" */
     const char *const *allow_mounts; /* prefixes; NULL-terminated; NULL: none */

@@ -95,7 +95,8 @@ struct control {
     struct provider *provider;
     struct client client;
     char *domain, *node;
-    char **allow_mounts; /* NULL-terminated; NULL: none */
+    const char *create_fault; /* borrowed; NULL: none */
+    char **allow_mounts;      /* NULL-terminated; NULL: none */
     bool ephemeral, no_network, one_user, closing;
     bool deaf; /* to the provider's events: we are about to be gone */
 

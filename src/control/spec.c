@@ -137,6 +137,8 @@ int spec_quota(struct control *c, const struct actor *who, struct err *err)
 {
     if (c->closing)
         return err_set(err, ERR_UNAVAILABLE, "the server is ending");
+    if (c->create_fault)
+        return err_set(err, ERR_UNSUPPORTED, "%s", c->create_fault);
     if ((int64_t)c->count >= control_limits.sandboxes)
         return err_set(err, ERR_LIMIT,
                        "the server has %zu sandboxes, as many as control.sandboxes-max allows: end "

@@ -153,6 +153,9 @@ def test_500_on_create_until_the_key_is_there_and_the_server_restarted(tmp_path_
         add_user(started, "cloudy", password=PASSWORD)
         user = Contract(started, "cloudy")
         user.refused(500, "POST", "create", {"user_id": "x"}, "E2B_API_KEY is not set")
+        for path, body in (("/v1/sandboxes", {}), ("/v2/sandboxes", {"templateID": "base"})):
+            reply = started.call("POST", path, body)    # nor by the other APIs, on this machine
+            assert reply.status == 501 and "E2B_API_KEY" in reply.message
         settings.write_text("SANDBOX_PROVIDER=local\n")
         user.refused(500, "POST", "create", {"user_id": "x"}, "E2B_API_KEY")   # the old environment
         started.stop()

@@ -86,9 +86,6 @@ static void provider_fails(void)
     provider_fake_fail(fake, "create", ERR_TIMEOUT, 1);
     ask(other, "POST", BASE "/create", "{\"user_id\":\"u\"}");
     expect_refusal(408, "", true);
-    api.contract.create_fault = "no key";
-    ask(other, "POST", BASE "/create", "{\"user_id\":\"u\"}");
-    expect_refusal(500, "no key", true);
 }
 
 TEST(what_the_provider_fails_in_is_408_or_500)
