@@ -149,6 +149,7 @@ static int read_record(const struct keeper *k, const char *id, struct record *r)
 static int open_if_alive(const struct record *r)
 {
     char boot[BOOT_ID];
+    struct pollfd p = { .events = POLLIN };
     int pidfd;
 
     adopt_boot(boot);
@@ -156,7 +157,8 @@ static int open_if_alive(const struct record *r)
         return -1;
     pidfd = (int)syscall(SYS_pidfd_open, r->pid, 0);
     /* read after the descriptor exists: the pid cannot be given to another meanwhile */
-    if (pidfd >= 0 && start_time(r->pid) != r->started) {
+    p.fd = pidfd; /* readable: it has ended, and nobody has collected it yet */
+    if (pidfd >= 0 && (start_time(r->pid) != r->started || poll(&p, 1, 0) > 0)) {
         close(pidfd);
         return -1;
     }

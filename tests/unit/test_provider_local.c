@@ -1,4 +1,7 @@
 /* test_provider_local.c - the provider of this computer while its keeper comes and goes. */
+#include <poll.h>
+#include <sys/syscall.h>
+
 #include "provider_rig.h"
 
 LOCAL(machines_and_their_events_outlive_who_made_them)
@@ -61,6 +64,7 @@ LOCAL(what_ended_while_no_keeper_ran_is_told)
 {
     struct keep_request q = { .verb = KEEP_STAT };
     struct keep_reply reply;
+    struct pollfd p1 = { .events = POLLIN };
     struct keep k;
     struct err err = { 0 };
 
@@ -69,8 +73,12 @@ LOCAL(what_ended_while_no_keeper_ran_is_told)
     CHECK_INT(keep_connect(&k, keeper_rig.run, &err), 0);
     CHECK_INT(keep_call(&k, &q, &reply, NULL, NULL, NULL, NULL, &err), 0);
     keep_close(&k);
+    p1.fd = (int)syscall(SYS_pidfd_open, reply.u.state.pid, 0);
+    CHECK(p1.fd >= 0);
     keeper_rig_say(RIG_KILL);
     CHECK_INT(kill(reply.u.state.pid, SIGKILL), 0);
+    CHECK_INT(poll(&p1, 1, WAIT_MS), 1); /* one that is just dying would be adopted */
+    close(p1.fd);
     keeper_rig_say(RIG_START);
     CHECK_STR(await(MACHINE_ENDED, ref_of("gone"))->reason, "itself");
     await(MACHINE_REGAINED, "");
