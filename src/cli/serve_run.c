@@ -229,8 +229,12 @@ static void server_main(void *arg)
     else if (!v->ending)
         serve_until_told(v);
     if (v->control)
+        control_stop(v->control);
+    httpd_close(&v->http); /* calls under way use all that goes now */
+    httpd_close(&v->preview);
+    if (v->control)
         control_close(v->control);
-    co_cancel_all(); /* calls under way still use the router and the fetcher: those stay */
+    co_cancel_all();
     co_close(v->signals);
 }
 

@@ -368,16 +368,23 @@ static void forget_all(struct control *c)
     }
 }
 
-void control_close(struct control *c)
+void control_stop(struct control *c)
 {
     int64_t until = co_in(CLOSE_MS);
-    struct live *l;
 
     c->closing = true;
     for (size_t i = 0; i < c->nservices; i++)
         co_cancel(c->services[i]);
     while (c->creating && !co_cond_wait(&c->refill, until))
         ;
+}
+
+void control_close(struct control *c)
+{
+    int64_t until = co_in(CLOSE_MS);
+    struct live *l;
+
+    control_stop(c);
     if (c->ephemeral)
         end_all(c);
     pool_finish(c);

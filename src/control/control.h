@@ -36,6 +36,7 @@ extern const struct setting control_settings[];      /* pool.size, pool.memory-b
  * the life cycle. In a coroutine. *out is set from the beginning on (NULL again on failure): it is
  * what the provider's events are given, and some come while we adopt. */
 int control_open(const struct control_options *o, struct control **out, struct err *err);
+void control_stop(struct control *c);  /* parks until creates under way are done; no more begin */
 void control_close(struct control *c); /* parks; sandboxes stay, unless ephemeral; pool jails end */
 provider_event_fn control_event;       /* arg: struct control ** */
 const char *control_domain(const struct control *c);

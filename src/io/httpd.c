@@ -276,6 +276,28 @@ struct serving {
     int fd;
 };
 
+struct at_work { /* on the stack of each coroutine of a server */
+    struct list in;
+    struct co_ref co;
+};
+
+static void go_to_work(struct httpd *d, struct at_work *w)
+{
+    if (!d->serving.next) {
+        list_init(&d->serving);
+        co_cond_init(&d->less);
+    }
+    w->co = co_self();
+    list_push(&d->serving, &w->in);
+}
+
+static void leave_work(struct httpd *d, struct at_work *w)
+{
+    list_remove(&w->in);
+    if (d->closing)
+        co_cond_wake(&d->less);
+}
+
 /* Somebody who speaks plain HTTP to a port with TLS is told so; others see the connection end. */
 static bool guarded(struct conn *conn, struct conn_guard *g)
 {
@@ -299,12 +321,14 @@ static bool guarded(struct conn *conn, struct conn_guard *g)
 static void serve(void *arg)
 {
     struct serving s = *(struct serving *)arg;
+    struct at_work work;
     struct conn conn;
     bool more;
 
     free(arg);
+    go_to_work(s.server, &work);
     conn_init(&conn, s.fd);
-    more = !s.server->tls || guarded(&conn, s.server->tls);
+    more = !s.server->closing && (!s.server->tls || guarded(&conn, s.server->tls));
     while (more) {
         struct call *c;
 
@@ -320,6 +344,7 @@ static void serve(void *arg)
     http_flush(&conn);
     conn_finish(&conn);
     s.server->conns--;
+    leave_work(s.server, &work);
 }
 
 int httpd_serve(struct httpd *d, int fd)
@@ -338,7 +363,10 @@ int httpd_serve(struct httpd *d, int fd)
 
 void httpd_listen(struct httpd *d, int listener)
 {
-    for (;;) {
+    struct at_work work;
+
+    go_to_work(d, &work);
+    while (!d->closing) {
         int fd = co_accept(listener);
 
         if (fd < 0)
@@ -346,4 +374,19 @@ void httpd_listen(struct httpd *d, int listener)
         httpd_serve(d, fd);
     }
     co_close(listener);
+    leave_work(d, &work);
+}
+
+void httpd_close(struct httpd *d)
+{
+    struct at_work *w;
+
+    d->closing = true;
+    if (!d->serving.next)
+        return;
+    list_each(w, &d->serving, in)
+        co_cancel(w->co);
+    while (d->conns || !list_empty(&d->serving)) /* one that has not begun yet ends by itself */
+        if (co_cond_wait(&d->less, NEVER))
+            co_pass();
 }

@@ -5,6 +5,7 @@
 #define IO_HTTPD_H
 
 #include "base/field.h"
+#include "base/list.h"
 #include "io/http.h"
 
 struct call;
@@ -62,6 +63,9 @@ struct httpd {
     bool cors;               /* any origin may call */
     bool tell_id;            /* X-Request-ID on every answer */
     int64_t conns, requests; /* now open; ever served */
+    struct list serving;     /* coroutines at it; for httpd_close() */
+    struct co_cond less;     /* of them */
+    bool closing;
 };
 
 struct call {
@@ -88,6 +92,8 @@ struct call {
 void httpd_listen(struct httpd *d, int listener);
 /* Serves one connection that something else accepted; owns it. */
 int httpd_serve(struct httpd *d, int fd);
+/* Cuts off everybody and parks until no call is under way: what handlers use may go then. */
+void httpd_close(struct httpd *d);
 
 /* ---- for handlers ---- */
 

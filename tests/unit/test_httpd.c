@@ -647,6 +647,54 @@ static void over_tcp(void *arg)
 
 TEST(a_listener_serves_many_connections_until_cancelled) { test_co(over_tcp, NULL); }
 
+static bool asleep;
+
+static int sleepy(struct call *c, void *body, struct err *err)
+{
+    (void)body, (void)err;
+    asleep = true;
+    co_sleep(NEVER);
+    asleep = false;
+    return call_reply(c, 200, "text/plain", STR("awake"));
+}
+static const struct route sleepy_routes[] = { { "GET", "/", ROUTE_RAW, .fn = sleepy }, {} };
+static const struct route *const sleepy_tables[] = { sleepy_routes, NULL };
+static struct httpd closed = { .tables = sleepy_tables };
+
+static void serve_closed(void *arg) { httpd_listen(&closed, *(int *)arg); }
+
+static void cut_off(void *arg)
+{
+    struct addr a;
+    struct err err;
+    socklen_t n = sizeof(a.sa);
+    int listener, fd[2];
+    char byte;
+
+    (void)arg;
+    CHECK_INT(addr_parse(STR("127.0.0.1:0"), &a, &err), 0);
+    listener = sock_listen(&a, &err);
+    CHECK_INT(getsockname(listener, (struct sockaddr *)&a.sa, &n), 0);
+    CHECK_INT(co_go(serve_closed, &listener, NULL), 0);
+    for (int i = 0; i < 2; i++) { /* one in a call, one that says nothing */
+        fd[i] = sock_open(&a, &err);
+        CHECK_INT(co_connect(fd[i], &a.sa, a.len, co_in(NET_MS)), 0);
+    }
+    net_put(fd[0], STR("GET /" H "\r\n"));
+    for (int i = 0; (!asleep || closed.conns < 2) && i < 1000; i++)
+        CHECK_INT(co_sleep(co_in(5)), 0);
+    CHECK(asleep);
+    httpd_close(&closed);
+    CHECK(!asleep);
+    CHECK_INT(closed.conns, 0);
+    CHECK_INT(co_read(fd[1], &byte, 1, co_in(NET_MS)), 0);
+    co_close(fd[0]);
+    co_close(fd[1]);
+    httpd_close(&closed); /* again: nothing to do */
+}
+
+TEST(closing_cuts_everybody_off_and_waits_for_calls_under_way) { test_co(cut_off, NULL); }
+
 static void flooding_peer(void *arg)
 {
     static char junk[65536];
