@@ -17,6 +17,7 @@ static const struct command *const commands[] = {
     &command_kill,
     &command_forward,
     &command_template,
+    &command_layer,
     &command_user,
     &command_key,
     &command_tls,

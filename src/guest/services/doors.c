@@ -17,7 +17,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "guest/services/refuse.h"
-#include "guest/services/run.h"
 #include "guest/services/service.h"
 #include "guest/services/start.h"
 #include "guest/session.h"
@@ -225,7 +224,7 @@ static bool live(struct door *d)
     if (!ready)
         return false;
     if (WIFEXITED(d->child.status) &&
-        (!WEXITSTATUS(d->child.status) || WEXITSTATUS(d->child.status) == RUN_EXIT_YIELD))
+        (!WEXITSTATUS(d->child.status) || WEXITSTATUS(d->child.status) == SERVICE_YIELD))
         return true;
     note_end(d);
     return d->ending;
@@ -255,7 +254,7 @@ static void run_door(void *arg)
             d->not_before = 0; /* the first crash costs nobody who comes next anything */
     }
     d->state = DOOR_OFF;
-    if (d->ending || (well && WEXITSTATUS(d->child.status) == RUN_EXIT_YIELD))
+    if (d->ending || (well && WEXITSTATUS(d->child.status) == SERVICE_YIELD))
         let_go(d);
     d->ending = false;
     if (d->listener[0] >= 0)

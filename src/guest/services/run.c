@@ -94,7 +94,7 @@ static void serve_port(void *arg)
 {
     int i = (int)(intptr_t)arg;
 
-    httpd_listen(context.server[i], RUN_LISTENERS + i);
+    httpd_listen(context.server[i], SERVICE_LISTENERS + i);
 }
 
 static void say(const char *line)
@@ -129,9 +129,10 @@ static int bring_up(const struct service *s, struct err *err)
         struct addr a = { .len = sizeof(a.sa) };
         const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)&a.sa;
 
-        if (getsockname(RUN_LISTENERS + i, (struct sockaddr *)&a.sa, &a.len))
-            return err_sys(err, "services %s --doors: descriptor %d", s->name, RUN_LISTENERS + i);
-        fcntl(RUN_LISTENERS + i, F_SETFD, FD_CLOEXEC);
+        if (getsockname(SERVICE_LISTENERS + i, (struct sockaddr *)&a.sa, &a.len))
+            return err_sys(err, "services %s --doors: descriptor %d", s->name,
+                           SERVICE_LISTENERS + i);
+        fcntl(SERVICE_LISTENERS + i, F_SETFD, FD_CLOEXEC);
         context.port[i] = ntohs(in->sin_port); /* at the same place for both families */
     }
     return s->start(&context, err);
@@ -150,7 +151,7 @@ static void wait_for_end(struct run *r)
         if (co_cond_wait_fd(&idle, signals, CO_IN, NEVER) < 0)
             break;
     if (!idle_now && info.ssi_signo == SIGUSR1)
-        r->status = RUN_EXIT_YIELD;
+        r->status = SERVICE_YIELD;
     log_info("ending", KV("service", r->service->name),
              KV("why", idle_now ? "idle" : sigabbrev_np((int)info.ssi_signo)));
     co_cancel_all(); /* the watcher's argument lives here */

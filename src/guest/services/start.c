@@ -10,7 +10,6 @@
 
 #include "base/mem.h"
 #include "guest/process_env.h"
-#include "guest/services/run.h"
 #include "guest/user.h"
 
 enum { ARGUMENTS = 48 };
