@@ -18,7 +18,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/mem.h"
-#include "cli/pipconf.h"
+#include "base/pipconf.h"
 
 extern const char layer_script[];
 

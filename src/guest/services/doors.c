@@ -55,9 +55,9 @@ static int set = -1;
 
 /* ---- listening ---- */
 
-static bool wanted(const struct door *d)
+static bool wanted(const struct door *d, const char *names)
 {
-    struct str list = str_of(map_get(&guest->env, "COVE_SERVICES")), item;
+    struct str list = str_of(names), item;
 
     if (!list.n || str_is(list, "all"))
         return true;
@@ -294,7 +294,7 @@ void doors_open(struct guest *g, bool sandbox)
         struct door *d = &doors[ndoors++];
 
         *d = (struct door){ .service = *s, .listener = { -1, -1, -1 } };
-        if (wanted(d) && hold(d, &err))
+        if (wanted(d, map_get(&g->env, "COVE_SERVICES")) && hold(d, &err))
             log_warn("a service's port cannot be had", KV("service", (*s)->name),
                      KV("error", err.msg));
     }
@@ -311,12 +311,12 @@ static bool moved(const struct door *d)
 }
 
 /* A service that runs already goes on as it is: its clients are in the middle of something. */
-void doors_configure(void)
+static void configure(const char *list)
 {
     struct err err = { 0 };
 
     for (struct door *d = doors; d < doors + ndoors; d++) {
-        bool want = wanted(d);
+        bool want = wanted(d, list);
 
         if (d->state == DOOR_WAITING && (!want || moved(d)))
             let_go(d);
@@ -324,6 +324,18 @@ void doors_configure(void)
             log_warn("a service's port cannot be had", KV("service", d->service->name),
                      KV("error", err.msg));
     }
+}
+
+void doors_configure(void)
+{
+    if (guest)
+        configure(map_get(&guest->env, "COVE_SERVICES"));
+}
+
+void doors_want(const char *list)
+{
+    if (list && guest)
+        configure(list);
 }
 
 static struct door *find(const char *name, struct err *err)

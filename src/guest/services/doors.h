@@ -5,9 +5,11 @@
  * only shows as readable, then the service is started and given the sockets, and the connection
  * waits for it in the kernel's queue. Until that moment a service is three descriptors.
  *
- * A port that somebody else has is left alone. One that somebody else wants can be had: by the
- * variable COVE_SERVICES when the sandbox is made ("none", or the names to keep), by DELETE
- * /services/{name} of the guest, or by SIGUSR1 to the service's process from inside. */
+ * A port that somebody else has is left alone. One that somebody else wants can be had, since two
+ * listeners on one port cannot be and nobody can see that a program is about to want it:
+ *   - the variable COVE_SERVICES, "none" or the names to keep, of the sandbox or of one command
+ *   - DELETE /services/{name} of the guest
+ *   - SIGUSR1 to the service's process, from inside */
 #ifndef GUEST_SERVICES_DOORS_H
 #define GUEST_SERVICES_DOORS_H
 
@@ -16,8 +18,10 @@
 /* Listens for all services that the environment of g wants, and starts the coroutine that waits.
  * A port that cannot be had is told in the status only. */
 void doors_open(struct guest *g, bool sandbox);
-void doors_configure(void); /* the environment has changed */
-void doors_stop(void);      /* ends the services, and lets go of all ports; parks */
+void doors_configure(void); /* the sandbox's environment has changed */
+/* What a command's own COVE_SERVICES says, from now on; NULL changes nothing. */
+void doors_want(const char *list);
+void doors_stop(void); /* ends the services, and lets go of all ports; parks */
 
 void doors_put_status(struct buf *json); /* an array, one object for each service */
 int doors_release(const char *name, struct err *err);

@@ -1,6 +1,6 @@
 /* pipconf.h - where this machine gets Python packages from, as pip's own configuration says. */
-#ifndef CLI_PIPCONF_H
-#define CLI_PIPCONF_H
+#ifndef BASE_PIPCONF_H
+#define BASE_PIPCONF_H
 
 #include "base/arena.h"
 

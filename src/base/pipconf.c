@@ -1,7 +1,7 @@
 /* pipconf.c - see pipconf.h. The format is Python's configparser as far as pip.conf uses it:
  * sections, "key = value" or "key: value", comments at line starts, values that go on on lines that
  * begin with a blank. */
-#include "cli/pipconf.h"
+#include "base/pipconf.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
