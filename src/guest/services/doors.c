@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -40,9 +41,10 @@ struct door {
     int port[SERVICE_PORTS];
     bool armed; /* in the epoll set */
     bool ending;
+    bool unable; /* the last start failed: who comes before not_before is told why */
     struct child child;
     int64_t started_ms;
-    int64_t not_before; /* after failures: until then clients are told `error` */
+    int64_t not_before; /* after failures */
     int64_t starts, failures;
     char error[256]; /* of the last failure */
 };
@@ -76,8 +78,8 @@ static int port_of(const struct service_port *p)
 
     if (!text || !*text || (inside && !strcmp(p->port_variable, "PORT")))
         return p->port;
-    if (!str_u64(str_of(text), &port) && port && port <= 65535)
-        return (int)port;
+    if (!str_u64(str_of(text), &port) && port <= 65535 && (port || !inside))
+        return (int)port; /* 0: any that is free, and the status says which */
     log_warn("not a port number", KV("variable", p->port_variable), KV("value", text));
     return p->port;
 }
@@ -122,6 +124,16 @@ static void let_go(struct door *d)
         d->state = DOOR_OFF;
 }
 
+static int port_in_force(int fd)
+{
+    struct addr a = { .len = sizeof(a.sa) };
+
+    /* at the same place for both families */
+    return getsockname(fd, (struct sockaddr *)&a.sa, &a.len)
+               ? 0
+               : ntohs(((const struct sockaddr_in *)(const void *)&a.sa)->sin_port);
+}
+
 static int hold(struct door *d, struct err *err)
 {
     const struct service_port *p = d->service->ports;
@@ -134,6 +146,8 @@ static int hold(struct door *d, struct err *err)
             snprintf(d->error, sizeof(d->error), "%s", err->msg);
             return -1;
         }
+        if (!d->port[i])
+            d->port[i] = port_in_force(d->listener[i]);
     }
     d->error[0] = 0;
     arm(d);
@@ -235,20 +249,22 @@ static void run_door(void *arg)
     struct door *d = arg;
     bool well, steady;
 
-    if (co_now() < d->not_before) {
+    if (co_now() < d->not_before && d->unable) {
         refuse_waiting(d->listener, d->service->name, d->error);
         arm(d);
         return;
     }
+    /* one that started and then died may well live the next time: its clients wait for that */
+    if (co_now() < d->not_before)
+        co_sleep(MIN(d->not_before, co_in(service_limits.start_ms)));
     well = live(d);
     steady = co_now() - d->started_ms >= STEADY_MS;
     if (well || steady)
         d->failures = 0;
     if (!well) {
-        bool early = d->state == DOOR_STARTING;
-
+        d->unable = d->state == DOOR_STARTING;
         failed(d);
-        if (early)
+        if (d->unable)
             refuse_waiting(d->listener, d->service->name, d->error);
         else if (d->failures == 1)
             d->not_before = 0; /* the first crash costs nobody who comes next anything */
