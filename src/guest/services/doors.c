@@ -159,7 +159,7 @@ static int hold(struct door *d, struct err *err)
 /* The first line a service says: "ready", or a sentence. false: the sentence is in d->error. */
 static bool read_ready(struct door *d, int fd)
 {
-    char text[READY_BYTES + 1];
+    char text[READY_BYTES + 1] = "";
     int64_t until = co_in(service_limits.start_ms);
     ssize_t n, have = 0;
 
