@@ -71,8 +71,6 @@ static bool in_use(void)
     return context.service->busy && context.service->busy();
 }
 
-/* Nothing parks between the last look and the end: a client that comes then is still in the
- * kernel's queue, and the service is started again for it. */
 static void watch_idle(void *arg)
 {
     int64_t look = MIN(service_limits.idle_ms / 4, (int64_t)LOOK_MAX_MS);
@@ -85,7 +83,6 @@ static void watch_idle(void *arg)
         } else if (co_now() - last >= service_limits.idle_ms) {
             *(bool *)arg = true;
             co_cond_wake(&idle);
-            return;
         }
     }
 }
@@ -138,22 +135,29 @@ static int bring_up(const struct service *s, struct err *err)
     return s->start(&context, err);
 }
 
+/* Nothing parks between the last look and the end: a client that comes then is still in the
+ * kernel's queue, and the service is started again for it. */
 static void wait_for_end(struct run *r)
 {
     AUTO(co_closep) int signals = open_signals();
     struct signalfd_siginfo info;
     bool idle_now = false;
+    int caught = 0;
 
     co_cond_init(&idle);
     if (signals < 0 || co_go(watch_idle, &idle_now, NULL))
         return;
-    while (!idle_now && read(signals, &info, sizeof(info)) != sizeof(info))
-        if (co_cond_wait_fd(&idle, signals, CO_IN, NEVER) < 0)
+    while (!caught && !(idle_now && !in_use())) {
+        idle_now = false;
+        if (read(signals, &info, sizeof(info)) == sizeof(info))
+            caught = (int)info.ssi_signo;
+        else if (co_cond_wait_fd(&idle, signals, CO_IN, NEVER) < 0)
             break;
-    if (!idle_now && info.ssi_signo == SIGUSR1)
+    }
+    if (caught == SIGUSR1)
         r->status = SERVICE_YIELD;
     log_info("ending", KV("service", r->service->name),
-             KV("why", idle_now ? "idle" : sigabbrev_np((int)info.ssi_signo)));
+             KV("why", caught ? sigabbrev_np(caught) : "idle"));
     co_cancel_all(); /* the watcher's argument lives here */
 }
 
