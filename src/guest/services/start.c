@@ -25,6 +25,35 @@ static void add_settings(struct strs *args, struct arena *a)
     }
 }
 
+/* Where Cove was started without root, one id is all that there is inside. */
+static bool is_mapped(uid_t uid)
+{
+    AUTO(closep) int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+    char text[1024];
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+    struct str rest = { text, (size_t)MAX(n, (ssize_t)0) }, line, word;
+
+    while (str_cut(rest, '\n', &line, &rest) || line.n) {
+        uint64_t v[3] = { 0 };
+        size_t have = 0;
+
+        while (have < ARRAY_LEN(v) && str_next(&line, ' ', &word))
+            have += !str_u64(word, &v[have]); /* not the empty one between two blanks */
+        if (uid >= v[0] && uid - v[0] < v[2])
+            return true;
+        if (!rest.n)
+            break;
+    }
+    return n <= 0; /* it cannot be told: then it is tried */
+}
+
+static int find_user(struct guest *g, struct arena *a, struct user *out, struct err *err)
+{
+    if (user_find(g, a, NULL, out, err))
+        return -1;
+    return out->switchable && !is_mapped(out->uid) ? user_find(g, a, "root", out, err) : 0;
+}
+
 static int spawn_it(struct guest *g, const struct process_start *start, const int *listener,
                     int said, struct child *out, struct err *err)
 {
@@ -69,7 +98,7 @@ int start_service(struct guest *g, const struct service *s, const int listener[S
     struct user *user = arena_alloc(&a, sizeof(*user));
     int p[2], r;
 
-    if (user_find(g, &a, NULL, user, err))
+    if (find_user(g, &a, user, err))
         return err_in(err, "the sandbox's user");
     items[config.args.n++] = services_word;
     items[config.args.n++] = arena_strdup(&a, str_of(s->name));
