@@ -400,7 +400,7 @@ static int rpc_start(struct call *c, void *body, struct err *err)
 
     if (connect_timeout(&c->head, &start.timeout_ms, err) || auth_user(c, user, err))
         return -1;
-    doors_want(map_get(&req->process->envs, "COVE_SERVICES")); /* before it can bind their ports */
+    doors_before(req->process); /* it may want their ports */
     if (process_start(call_guest(c), &start, &p, err))
         return -1;
     return follow(c, p, &from_the_start, NEVER, err);

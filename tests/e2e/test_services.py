@@ -301,11 +301,34 @@ def test_a_service_cannot_be_looked_into_by_its_own_user(cove):
     assert said.split() == ["refused", "refused"]
 
 
-@pytest.mark.parametrize("port", [8765])
-def test_a_command_can_have_the_ports_for_itself(cove, port):
-    bind = f"python3 -c 'import socket; socket.create_server((\"\", {port})); print(\"mine\")'"
+def test_a_command_that_names_a_port_gets_it(cove):
+    serve = "python3 -m http.server 8765 & sleep 0.5; until curl -s -o /dev/null localhost:8765; do sleep 0.1; done"
+    assert "Directory listing" in cove.said(f"cd /; {serve}; curl -s localhost:8765; kill %1")
+
+
+def test_a_command_can_have_the_ports_for_itself(cove):
+    """What names no port cannot be known to want it; it says so itself."""
+    bind = "python3 -c 'import socket; socket.create_server((str(), 8000 + 765)); print(\"mine\")'"
     assert "Address already in use" in cove.shell(bind, status=None).stderr.decode()
     assert cove.said(bind, "-e", "COVE_SERVICES=none") == "mine"
+    assert "Address already in use" in cove.shell(bind, "-e", "COVE_SERVICES=rest", status=None).stderr.decode()
+
+
+def test_a_port_that_was_lent_comes_back(server):
+    from e2b import Sandbox
+    box = Sandbox.create(timeout=600, **server.sdk())
+
+    def rest():
+        return server.call("GET", "/health", key=None, headers={"E2b-Sandbox-Id": box.sandbox_id, "E2b-Sandbox-Port": "8765"})
+    assert rest().json["status"] in ("ok", "error")
+    assert "not available" not in rest().body.decode()
+    box.kill()
+    box = Sandbox.create(timeout=600, **server.sdk())
+    mine = box.commands.run("mkdir /tmp/s && cd /tmp/s && echo mine > health && exec python3 -m http.server 8765", background=True)
+    wait_until(lambda: rest().body == b"mine\n", "the command has the port", 20 * SLOWER)
+    mine.kill()
+    wait_until(lambda: b"status" in rest().body, "the service has it again", 30 * SLOWER)
+    box.kill()
 
 
 def test_the_guest_tells_the_state_of_each_and_gives_ports_back(server):
@@ -324,7 +347,8 @@ def test_the_guest_tells_the_state_of_each_and_gives_ports_back(server):
         return next(one for one in guest("GET", "/services", 200) if one["name"] == "rest")
     assert state()["state"] == "waiting" and state()["ports"] == {"rest": 8765} and state()["starts"] == 0
     assert rest("/health").status == 200
-    assert state()["state"] == "running" and state()["starts"] == 1
+    wait_until(lambda: state()["state"] == "running", "it told that it is ready", 20 * SLOWER)
+    assert state()["starts"] == 1
     guest("DELETE", "/services/rest", 204)
     assert state()["state"] == "off"
     assert rest("/health").status == 502

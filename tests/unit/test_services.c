@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "guest/services/capture.h"
+#include "guest/services/lend.h"
 #include "guest/services/logfile.h"
 #include "guest/services/python.h"
 #include "guest/services/refuse.h"
@@ -288,4 +289,58 @@ TEST(an_environment_is_made_in_the_users_home)
     CHECK_INT(co_run(make_python, NULL), 0);
     snprintf(command, sizeof(command), "rm -rf %s", home);
     CHECK_INT(system(command), 0); /* NOLINT(cert-env33-c): a name that we made */
+}
+
+/* ---- lending ports ---- */
+
+static bool wants(const char *word, const char *name, const char *value)
+{
+    char *args[] = { xstrdup("x"), xstrdup(word) };
+    struct map_item item = { xstrdup(name), xstrdup(value) };
+    struct process_config c = { .args = { 2, args }, .envs = { 1, &item } };
+    bool r = lend_wanted(&c, 8888);
+
+    free(args[0]);
+    free(args[1]);
+    free(item.key);
+    free(item.value);
+    return r;
+}
+
+TEST(a_command_that_names_a_port_wants_it)
+{
+    static const char *const servers[] = {
+        "8888",
+        "--port=8888",
+        "python3 -m http.server 8888",
+        "--bind 0.0.0.0:8888",
+        ":8888",
+        "[::]:8888",
+        "*:8888",
+        "-p8888 -p 8888",
+        "PORT=8888 npm start",
+        "listen(8888)",
+    };
+    static const char *const others[] = {
+        "",
+        "18888",
+        "88880",
+        "http://localhost:8888/x",
+        "curl localhost:8888",
+        "127.0.0.1:8888",
+        "host:8888/health",
+        "10.8888",
+        "v8888",
+        "8888.5",
+        "8888/tcp",
+        "a10.0.0.0:8888",
+        "888",
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(servers); i++)
+        CHECK_STR(wants(servers[i], "A", "") ? servers[i] : "", servers[i]);
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        CHECK_STR(wants(others[i], "A", "") ? "wanted" : others[i], others[i]);
+    CHECK(wants("", "PORT", "8888") && wants("", "APP_PORT", "8888"));
+    CHECK(!wants("", "PORT", "88") && !wants("", "URL", "8888"));
 }
