@@ -37,16 +37,22 @@ struct run {
     int status;
 };
 
+/* Before there is a second thread: one that does not block them would be ended by them. */
+static void block_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, set, NULL);
+}
+
 static int open_signals(void)
 {
-    sigset_t wanted;
+    sigset_t set;
 
-    sigemptyset(&wanted);
-    sigaddset(&wanted, SIGTERM);
-    sigaddset(&wanted, SIGINT);
-    sigaddset(&wanted, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &wanted, NULL);
-    return signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
+    block_signals(&set);
+    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
 /* ---- one service in its own process ---- */
@@ -301,7 +307,9 @@ int run_main(int argc, char **argv)
     struct run r = { 0 };
     struct err err = { 0 };
     int got = parse(&r, argc, argv, &err);
+    sigset_t set;
 
+    block_signals(&set);
     if (!got && !r.inherited)
         got = prepare_place(&r, &err);
     if (got < 0) {
