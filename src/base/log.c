@@ -8,6 +8,7 @@
 
 enum log_level log_level = LOG_INFO;
 enum log_format log_format = LOG_LOGFMT;
+void (*log_sink)(struct str line);
 
 static const char *const levels[] = { "debug", "info", "warn", "error", "off" };
 static const char *const formats[] = { "logfmt", "json" };
@@ -97,6 +98,8 @@ void log_write(enum log_level level, const char *msg, const struct log_kv *kv)
     AUTO(buf_free) struct buf line = { 0 };
 
     log_render(&line, level, msg, kv);
-    if (write(STDERR_FILENO, line.data, line.len) < 0)
+    if (log_sink)
+        log_sink(buf_str(&line));
+    else if (write(STDERR_FILENO, line.data, line.len) < 0)
         return; /* nobody reads the log: there is nobody to tell */
 }

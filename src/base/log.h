@@ -17,6 +17,8 @@ struct log_kv {
 #define KV(k, s)  ((struct log_kv){ .key = (k), .text = (s) })
 #define KVI(k, i) ((struct log_kv){ .key = (k), .number = (i), .is_number = true })
 
+/* Where lines go instead of standard error; NULL: there. For a log that is rotated. */
+extern void (*log_sink)(struct str line);
 extern enum log_level log_level; /* lines below it cost one comparison */
 extern enum log_format log_format;
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "guest/path.h"
+#include "guest/services/service.h"
 #include "guest/user.h"
 #include "io/openapi.h"
 #include "io/sock.h"
@@ -25,6 +26,7 @@ enum option_id {
     READY_FD,
     OOM_FD,
     STRICT,
+    SERVICES,
     SET,
     LOG_LEVEL,
     LOG_FORMAT,
@@ -47,6 +49,7 @@ static const struct row {
     { READY_FD, "ready-fd", "N", "write a byte to N when serving" },
     { OOM_FD, "oom-fd", "N", "our own oom_score_adj, opened by who started us" },
     { STRICT, "strict", NULL, "commands hold no capability and can gain none" },
+    { SERVICES, "services", NULL, "hold the services' ports, start each at its first use" },
     { SET, "set", "NAME=VALUE", "change a limit; the names are below" },
     { LOG_LEVEL, "log-level", "LEVEL", "debug, info, warn, error or off (default info)" },
     { LOG_FORMAT, "log-format", "FORMAT", "logfmt or json (default logfmt)" },
@@ -55,16 +58,18 @@ static const struct row {
     { HELP, "help", NULL, "print this" },
 };
 
-static const struct setting *const settings[] = { http_settings, guest_settings, NULL };
+static const struct setting *const settings[] = { http_settings, guest_settings, service_settings,
+                                                  NULL };
 
 static void print_help(void)
 {
     AUTO(buf_free) struct buf b = { 0 };
 
     buf_puts(
-        &b, "usage: cove-guest [options]\n\n"
-            "Serves processes, terminals, files and watches of this machine over E2B's envd\n"
-            "protocol. It is pid 1 of every Cove sandbox and runs as an ordinary process too.\n\n");
+        &b,
+        "usage: cove-guest [options]\n       cove-guest services [NAME ...]    (cove-guest services --help)\n\n"
+        "Serves processes, terminals, files and watches of this machine over E2B's envd\n"
+        "protocol. It is pid 1 of every Cove sandbox and runs as an ordinary process too.\n\n");
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         buf_printf(&b, "  --%-12s %-11s %s\n", rows[i].name, rows[i].value ? rows[i].value : "",
                    rows[i].help);
@@ -166,6 +171,7 @@ static int take(struct options *o, struct guest *g, enum option_id id, const cha
     case READY_FD: return inherited_fd("ready-fd", value, &o->ready_fd, err);
     case OOM_FD: return inherited_fd("oom-fd", value, &spawn_setup.oom_fd, err);
     case STRICT: spawn_setup.strict = true; return 0;
+    case SERVICES: o->services = true; return 0;
     case SET: return setting_set(settings, value, err);
     case LOG_LEVEL:
         return log_set_level(value) ? err_set(err, ERR_INVALID, "--log-level: no level '%s'", value)

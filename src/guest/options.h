@@ -9,7 +9,8 @@ enum { LISTENERS = 8 };
 struct options {
     int listeners[LISTENERS];
     size_t nlisteners;
-    int ready_fd; /* -1: none */
+    int ready_fd;  /* -1: none */
+    bool services; /* hold their ports */
 };
 
 /* 0 go on, 1 answered (--help, --version ...), -1 with err. Fills the guest too. */

@@ -20,11 +20,14 @@
 #include "guest/options.h"
 #include "guest/process.h"
 #include "guest/serve.h"
+#include "guest/services/doors.h"
+#include "guest/services/run.h"
 #include "io/sock.h"
 #include "io/spawn.h"
 
-static const struct route *const tables[] = { process_routes,    system_routes, files_routes,
-                                              filesystem_routes, watch_routes,  NULL };
+static const struct route *const tables[] = {
+    process_routes, system_routes, files_routes, filesystem_routes, watch_routes, doors_routes, NULL
+};
 
 static struct guest guest = { .root = -1,
                               .processes = LIST_INIT(guest.processes),
@@ -54,6 +57,7 @@ static void handle_signals(int fd)
 
 static void stop(void)
 {
+    doors_stop();
     process_stop_all(&guest);
     if (getpid() == 1) /* what escaped our groups: everybody else in this pid namespace */
         kill(-1, SIGKILL);
@@ -77,6 +81,8 @@ static void run(void *arg)
     for (size_t i = 0; i < o->nlisteners; i++)
         if (co_go(listen_on, (void *)(intptr_t)o->listeners[i], NULL))
             abort();
+    if (o->services)
+        doors_open(&guest, true);
     co_on_idle(trim_heap);
     options_announce(o);
     handle_signals(fd);
@@ -121,6 +127,8 @@ int guest_main(int argc, char **argv)
     int r;
 
     prepare_process();
+    if (argc > 1 && !strcmp(argv[1], "services"))
+        return run_main(argc, argv);
     r = options_parse(&o, argc, argv, &guest, tables, &err);
     if (r < 0) {
         fprintf(stderr, "cove-guest: %s\n", err.msg);

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "guest/guest.h"
+#include "guest/services/doors.h"
 #include "guest/user.h"
 
 static int get_health(struct call *c, void *body, struct err *err)
@@ -189,6 +190,8 @@ static int post_init(struct call *c, void *body, struct err *err)
     replace(&g->token, req.token);
     replace(&g->default_user, req.user);
     replace(&g->default_workdir, req.workdir);
+    if (req.env.items)
+        doors_configure(); /* which services it wants, and on which ports */
     call_header(c, "Cache-Control", "no-store");
     return call_reply(c, 204, NULL, (struct str){ 0 });
 }

@@ -203,6 +203,13 @@ static void log_call(struct call *c, int64_t began_us, const struct err *err)
               KVI("us", clock_us() - began_us), KV("error", err->code ? err->msg : ""));
 }
 
+static void fail(struct call *c, const struct err *err)
+{
+    if (c->server->failing)
+        c->server->failing(c, err);
+    (c->server->fail ? c->server->fail : call_fail)(c, err);
+}
+
 /* Reads, answers and finishes one request: true when the connection goes on. */
 static bool one_request(struct call *c)
 {
@@ -217,7 +224,7 @@ static bool one_request(struct call *c)
         c->head.minor = 1;
         c->head.count = 0; /* what was parsed is the request before, or nonsense */
         if (err.code != ERR_GONE)
-            call_fail(c, &err);
+            (c->server->fail ? c->server->fail : call_fail)(c, &err);
         http_flush(c->conn);
         conn_linger(c->conn, co_in(LINGER_MS));
         return false;
@@ -236,9 +243,7 @@ static bool one_request(struct call *c)
     if (r < 0) {
         c->close |= !c->body.done &&
                     (err.code == ERR_INVALID || err.code == ERR_TIMEOUT || c->body.left > DRAIN);
-        if (c->server->failing)
-            c->server->failing(c, &err);
-        call_fail(c, &err);
+        fail(c, &err);
     }
     log_call(c, began_us, &err);
     /* The answer goes out before we wait for the rest of a body that nobody wants. */

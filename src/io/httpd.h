@@ -53,6 +53,9 @@ struct httpd {
     int (*before)(struct call *c, struct err *err); /* credentials; may be NULL */
     /* Sees each error before it is answered, to add headers; may be NULL. */
     void (*failing)(struct call *c, const struct err *err);
+    /* Writes the answer to an error in place of call_fail(), for a facade whose errors look
+     * otherwise; may be NULL. c->route may be NULL then. */
+    void (*fail)(struct call *c, const struct err *err);
     struct conn_guard *tls;  /* connections begin with its handshake; NULL: in plain text */
     bool cors;               /* any origin may call */
     bool tell_id;            /* X-Request-ID on every answer */

@@ -45,23 +45,24 @@ static _Noreturn void give_up(int report, enum step step)
     _exit(127);
 }
 
-/* Out of the way of 0, 1 and 2, where dup2 puts them. */
-static int above_stdio(int fd) { return fd > 2 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 3); }
+/* Out of the way of 0, 1, 2 and those passed on, where dup2 puts them. */
+static int above(int fd, int count) { return fd >= count ? fd : fcntl(fd, F_DUPFD_CLOEXEC, count); }
 
-static int place_stdio(const int stdio[3], int *report)
+static int place_stdio(const struct spawn *s, int *report, int *program)
 {
-    int high[3];
+    int high[3 + SPAWN_PASS], count = 3 + (int)s->npass;
 
-    *report = above_stdio(*report);
-    for (int i = 0; i < 3; i++) {
-        high[i] = above_stdio(stdio[i]);
+    *report = above(*report, count);
+    *program = s->program ? above(s->program, count) : 0;
+    for (int i = 0; i < count; i++) {
+        high[i] = above(i < 3 ? s->stdio[i] : s->pass[i - 3], count);
         if (high[i] < 0)
             return -1;
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < count; i++)
         if (dup2(high[i], i) < 0)
             return -1;
-    return 0;
+    return *report < 0 || *program < 0 ? -1 : 0;
 }
 
 static void default_signals(void)
@@ -117,12 +118,12 @@ static int become(const struct spawn *s)
 
 static _Noreturn void run_child(const struct spawn *s, int report)
 {
-    int error = ENOENT;
+    int error = ENOENT, program;
 
     default_signals();
     raise_oom_score();
     umask(022);
-    if (place_stdio(s->stdio, &report))
+    if (place_stdio(s, &report, &program))
         give_up(report, STEP_STDIO);
     if (setsid() < 0 || (s->tty && ioctl(0, TIOCSCTTY, 0)))
         give_up(report, STEP_SESSION);
@@ -134,7 +135,11 @@ static _Noreturn void run_child(const struct spawn *s, int report)
         give_up(report, STEP_CWD);
     if (spawn_setup.strict && drop_everything())
         give_up(report, STEP_IDS);
-    close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+    close_range(3 + (unsigned)s->npass, ~0U, CLOSE_RANGE_CLOEXEC);
+    if (program) {
+        syscall(SYS_execveat, program, "", s->argv, s->envp, AT_EMPTY_PATH);
+        give_up(report, STEP_EXEC);
+    }
     for (char *const *path = s->paths; *path; path++) {
         execve(*path, s->argv, s->envp);
         if (errno != ENOENT && errno != ENOTDIR)

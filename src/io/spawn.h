@@ -12,15 +12,20 @@
 #include "base/list.h"
 #include "io/co.h"
 
+enum { SPAWN_PASS = 4 };
+
 struct spawn {
     char *const *paths; /* tried in order until one can be executed; ends with NULL */
     char *const *argv;
     char *const *envp;
-    int stdio[3]; /* become 0, 1, 2; all must be >= 0 */
-    int cwd;      /* a directory's descriptor */
-    int root;     /* chroot here first; -1: no */
-    bool tty;     /* stdio[0] becomes the controlling terminal */
-    bool set_ids; /* change to the ids below */
+    int program;     /* a descriptor of what to execute instead of paths; 0: none */
+    int stdio[3];    /* become 0, 1, 2; all must be >= 0 */
+    const int *pass; /* become 3, 4 ... */
+    size_t npass;    /* at most SPAWN_PASS */
+    int cwd;         /* a directory's descriptor */
+    int root;        /* chroot here first; -1: no */
+    bool tty;        /* stdio[0] becomes the controlling terminal */
+    bool set_ids;    /* change to the ids below */
     uid_t uid;
     gid_t gid;
     const gid_t *groups;

@@ -151,10 +151,19 @@ static _Noreturn void become_guest(const struct request *r)
 {
     static char name[] = "cove-guest", listen[] = "--listen-fd", three[] = "3", oom[] = "--oom-fd",
                 four[] = "4", level[] = "--log-level", off[] = "off", set[] = "--set",
-                strict[] = "--strict";
+                services[] = "--services", strict[] = "--strict";
     char log[64];
-    char *argv[] = { name,  listen, three, oom, four,
-                     level, off,    set,   log, r->birth.flags & BIRTH_STRICT ? strict : NULL,
+    char *argv[] = { name,
+                     listen,
+                     three,
+                     oom,
+                     four,
+                     level,
+                     off,
+                     set,
+                     log,
+                     services,
+                     r->birth.flags & BIRTH_STRICT ? strict : NULL,
                      NULL };
 
     close(KEEPER); /* or a dead keeper would never show as end of file */
@@ -184,6 +193,8 @@ int main(int argc, char **argv)
     unsigned flags;
     struct err err;
 
+    if (argc > 1 && !strcmp(argv[1], "services")) /* pid 1 starts a service: itself, as executed */
+        return guest_main(argc, argv);
     prctl(PR_SET_NAME, "cove-zygote");
     flags = argc > 1 ? (unsigned)(argv[1][0] - '0') : 0;
     if (flags & ZYGOTE_OWN_NETWORK && !weakened("netns") && net_bare(&err))

@@ -63,6 +63,7 @@ const struct service *service_find(const char *name);
 
 extern struct service_limits {
     int64_t idle_ms, start_ms, stop_ms, backoff_ms, log_bytes;
+    int64_t execute_ms, install_ms, output_bytes, executes;
 } service_limits;
 extern const struct setting service_settings[];
 

@@ -1,0 +1,468 @@
+/* doors.c - see doors.h.
+ *
+ * One coroutine waits for all doors at once, on an epoll descriptor of their own; a door whose
+ * service runs is taken out of it, so that its clients wake nobody here. Each running service has a
+ * coroutine that waits for its end. */
+#include "guest/services/doors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "guest/services/refuse.h"
+#include "guest/services/run.h"
+#include "guest/services/service.h"
+#include "guest/services/start.h"
+#include "guest/session.h"
+#include "io/sock.h"
+
+enum { DOORS = 8, BACKOFF_MAX_MS = 60000, STEADY_MS = 10000, READY_BYTES = 512 };
+
+enum door_state { DOOR_OFF, DOOR_WAITING, DOOR_STARTING, DOOR_RUNNING };
+
+static const char *const state_names[] = {
+    [DOOR_OFF] = "off",
+    [DOOR_WAITING] = "waiting",
+    [DOOR_STARTING] = "starting",
+    [DOOR_RUNNING] = "running",
+};
+
+struct door {
+    const struct service *service;
+    enum door_state state;
+    int listener[SERVICE_PORTS]; /* -1: none */
+    int port[SERVICE_PORTS];
+    bool armed; /* in the epoll set */
+    bool ending;
+    struct child child;
+    int64_t started_ms;
+    int64_t not_before; /* after failures: until then clients are told `error` */
+    int64_t starts, failures;
+    char error[256]; /* of the last failure */
+};
+
+static struct door doors[DOORS];
+static size_t ndoors;
+static struct guest *guest;
+static bool inside; /* a sandbox */
+static int set = -1;
+
+/* ---- listening ---- */
+
+static bool wanted(const struct door *d)
+{
+    struct str list = str_of(map_get(&guest->env, "COVE_SERVICES")), item;
+
+    if (!list.n || str_is(list, "all"))
+        return true;
+    while (str_next(&list, ',', &item))
+        if (str_is(item, d->service->name))
+            return true;
+    return false;
+}
+
+/* PORT is for the document's start script only: in a sandbox it says where the user's own web
+ * server is to listen, and nothing is more common than that. */
+static int port_of(const struct service_port *p)
+{
+    const char *text = p->port_variable ? map_get(&guest->env, p->port_variable) : NULL;
+    uint64_t port;
+
+    if (!text || !*text || (inside && !strcmp(p->port_variable, "PORT")))
+        return p->port;
+    if (!str_u64(str_of(text), &port) && port && port <= 65535)
+        return (int)port;
+    log_warn("not a port number", KV("variable", p->port_variable), KV("value", text));
+    return p->port;
+}
+
+static int listen_on(const struct service_port *p, int port, struct err *err)
+{
+    const char *host = p->host_variable ? map_get(&guest->env, p->host_variable) : NULL;
+    char text[80];
+    struct addr a;
+
+    if (inside)
+        host = "127.0.0.1"; /* who dials in from outside comes by way of it */
+    snprintf(text, sizeof(text), "%.64s:%d", host && *host ? host : "0.0.0.0", port);
+    return addr_parse(str_of(text), &a, err) ? -1 : sock_listen(&a, err);
+}
+
+static void arm(struct door *d)
+{
+    struct epoll_event ev = { .events = EPOLLIN, .data.ptr = d };
+
+    d->state = DOOR_WAITING;
+    d->armed = true;
+    for (int i = 0; i < SERVICE_PORTS; i++)
+        if (d->listener[i] >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, d->listener[i], &ev))
+            log_warn("cannot wait for a service's port", KV("error", strerrordesc_np(errno)));
+}
+
+static void disarm(struct door *d)
+{
+    for (int i = 0; i < SERVICE_PORTS && d->armed; i++)
+        if (d->listener[i] >= 0)
+            epoll_ctl(set, EPOLL_CTL_DEL, d->listener[i], NULL);
+    d->armed = false;
+}
+
+static void let_go(struct door *d)
+{
+    disarm(d);
+    for (int i = 0; i < SERVICE_PORTS; i++)
+        co_close(TAKE(d->listener[i], -1));
+    if (d->state == DOOR_WAITING)
+        d->state = DOOR_OFF;
+}
+
+static int hold(struct door *d, struct err *err)
+{
+    const struct service_port *p = d->service->ports;
+
+    for (int i = 0; i < SERVICE_PORTS && p[i].name; i++) {
+        d->port[i] = port_of(&p[i]);
+        d->listener[i] = listen_on(&p[i], d->port[i], err);
+        if (d->listener[i] < 0) {
+            let_go(d);
+            snprintf(d->error, sizeof(d->error), "%s", err->msg);
+            return -1;
+        }
+    }
+    d->error[0] = 0;
+    arm(d);
+    return 0;
+}
+
+/* ---- one service's life ---- */
+
+/* The first line a service says: "ready", or a sentence. false: the sentence is in d->error. */
+static bool read_ready(struct door *d, int fd)
+{
+    char text[READY_BYTES + 1];
+    int64_t until = co_in(service_limits.start_ms);
+    ssize_t n, have = 0;
+
+    while (have < READY_BYTES && !memchr(text, '\n', (size_t)have)) {
+        n = co_read(fd, text + have, (size_t)(READY_BYTES - have), until);
+        if (n <= 0)
+            break;
+        have += n;
+    }
+    text[have] = 0;
+    text[strcspn(text, "\n")] = 0;
+    if (!strcmp(text, "ready"))
+        return true;
+    if (*text)
+        snprintf(d->error, sizeof(d->error), "%.*s", (int)sizeof(d->error) - 1, text);
+    else if (co_now() >= until)
+        snprintf(d->error, sizeof(d->error), "did not start within %lld ms (services.start-ms)",
+                 (long long)service_limits.start_ms);
+    else
+        snprintf(d->error, sizeof(d->error), "ended before it was ready");
+    return false;
+}
+
+static void note_end(struct door *d)
+{
+    int status = d->child.status;
+
+    if (WIFSIGNALED(status))
+        snprintf(d->error, sizeof(d->error), "was ended by signal %s",
+                 sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?");
+    else
+        snprintf(d->error, sizeof(d->error), "ended with status %d", WEXITSTATUS(status));
+}
+
+static void failed(struct door *d)
+{
+    int64_t pause = service_limits.backoff_ms << MIN(d->failures, (int64_t)8);
+
+    d->failures++;
+    d->not_before = co_in(MIN(pause, (int64_t)BACKOFF_MAX_MS));
+    log_warn("service failed", KV("service", d->service->name), KV("error", d->error),
+             KVI("failures", d->failures));
+}
+
+static void kill_service(struct door *d)
+{
+    if (d->child.reaped)
+        return;
+    kill(-d->child.pid, SIGKILL);
+    session_kill(d->child.pid);
+}
+
+/* Starts it and waits for its end. true: it went as it should; the exit status says the rest. */
+static bool live(struct door *d)
+{
+    struct err err = { 0 };
+    int said = -1;
+    bool ready;
+
+    d->state = DOOR_STARTING;
+    d->started_ms = co_now();
+    d->starts++;
+    if (start_service(guest, d->service, d->listener, inside, &d->child, &said, &err)) {
+        snprintf(d->error, sizeof(d->error), "%s", err.msg);
+        return false;
+    }
+    ready = read_ready(d, said);
+    co_close(said);
+    if (ready)
+        d->state = DOOR_RUNNING;
+    else
+        kill_service(d);
+    while (child_wait(&d->child, NEVER) && !co_cancelled())
+        ;
+    child_forget(&d->child);
+    if (!ready)
+        return false;
+    if (WIFEXITED(d->child.status) &&
+        (!WEXITSTATUS(d->child.status) || WEXITSTATUS(d->child.status) == RUN_EXIT_YIELD))
+        return true;
+    note_end(d);
+    return d->ending;
+}
+
+static void run_door(void *arg)
+{
+    struct door *d = arg;
+    bool well, steady;
+
+    if (co_now() < d->not_before) {
+        refuse_waiting(d->listener, d->service->name, d->error);
+        arm(d);
+        return;
+    }
+    well = live(d);
+    steady = co_now() - d->started_ms >= STEADY_MS;
+    if (well || steady)
+        d->failures = 0;
+    if (!well) {
+        bool early = d->state == DOOR_STARTING;
+
+        failed(d);
+        if (early)
+            refuse_waiting(d->listener, d->service->name, d->error);
+        else if (d->failures == 1)
+            d->not_before = 0; /* the first crash costs nobody who comes next anything */
+    }
+    d->state = DOOR_OFF;
+    if (d->ending || (well && WEXITSTATUS(d->child.status) == RUN_EXIT_YIELD))
+        let_go(d);
+    d->ending = false;
+    if (d->listener[0] >= 0)
+        arm(d);
+}
+
+static void watch(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        struct epoll_event ev;
+        int n = epoll_wait(set, &ev, 1, 0);
+
+        if (n > 0) {
+            disarm(ev.data.ptr);
+            if (co_go(run_door, ev.data.ptr, NULL))
+                arm(ev.data.ptr);
+            co_pass();
+        } else if (co_wait(set, CO_IN, NEVER)) {
+            return;
+        }
+    }
+}
+
+/* ---- the outside ---- */
+
+void doors_open(struct guest *g, bool sandbox)
+{
+    struct err err = { 0 };
+
+    guest = g;
+    inside = sandbox;
+    set = epoll_create1(EPOLL_CLOEXEC);
+    if (set < 0)
+        return;
+    for (const struct service *const *s = services; *s && ndoors < DOORS; s++) {
+        struct door *d = &doors[ndoors++];
+
+        *d = (struct door){ .service = *s, .listener = { -1, -1, -1 } };
+        if (wanted(d) && hold(d, &err))
+            log_warn("a service's port cannot be had", KV("service", (*s)->name),
+                     KV("error", err.msg));
+    }
+    if (co_go(watch, NULL, NULL))
+        abort();
+}
+
+static bool moved(const struct door *d)
+{
+    for (int i = 0; i < SERVICE_PORTS && d->service->ports[i].name; i++)
+        if (d->port[i] != port_of(&d->service->ports[i]))
+            return true;
+    return false;
+}
+
+/* A service that runs already goes on as it is: its clients are in the middle of something. */
+void doors_configure(void)
+{
+    struct err err = { 0 };
+
+    for (struct door *d = doors; d < doors + ndoors; d++) {
+        bool want = wanted(d);
+
+        if (d->state == DOOR_WAITING && (!want || moved(d)))
+            let_go(d);
+        if (d->state == DOOR_OFF && want && hold(d, &err))
+            log_warn("a service's port cannot be had", KV("service", d->service->name),
+                     KV("error", err.msg));
+    }
+}
+
+static struct door *find(const char *name, struct err *err)
+{
+    for (struct door *d = doors; d < doors + ndoors; d++)
+        if (!strcmp(d->service->name, name))
+            return d;
+    err_set(err, ERR_NOT_FOUND, "there is no service '%.64s'", name);
+    return NULL;
+}
+
+static void end_running(struct door *d)
+{
+    int64_t until = co_in(service_limits.stop_ms);
+
+    if (d->state != DOOR_STARTING && d->state != DOOR_RUNNING)
+        return;
+    d->ending = true;
+    kill(d->child.pid, SIGTERM);
+    while (d->ending && co_now() < until && !co_sleep(co_in(10)))
+        ;
+    if (d->ending && d->state != DOOR_OFF)
+        kill_service(d);
+    while (d->ending && !co_sleep(co_in(10)))
+        ;
+}
+
+int doors_release(const char *name, struct err *err)
+{
+    struct door *d = find(name, err);
+
+    if (!d)
+        return -1;
+    if (d->state == DOOR_WAITING)
+        let_go(d);
+    else
+        end_running(d);
+    return 0;
+}
+
+int doors_claim(const char *name, struct err *err)
+{
+    struct door *d = find(name, err);
+
+    if (!d)
+        return -1;
+    return d->state == DOOR_OFF ? hold(d, err) : 0;
+}
+
+void doors_stop(void)
+{
+    for (struct door *d = doors; d < doors + ndoors; d++)
+        if (d->state == DOOR_STARTING || d->state == DOOR_RUNNING)
+            kill(d->child.pid, SIGTERM); /* all at once: they share the time they get */
+    for (struct door *d = doors; d < doors + ndoors; d++) {
+        end_running(d);
+        let_go(d);
+    }
+}
+
+size_t doors_held(void)
+{
+    size_t n = 0;
+
+    for (const struct door *d = doors; d < doors + ndoors; d++)
+        n += d->listener[0] >= 0;
+    return n;
+}
+
+static void put_ports(const struct door *d, struct buf *json)
+{
+    json_key(json, "ports");
+    json_open(json, '{');
+    for (int i = 0; i < SERVICE_PORTS && d->service->ports[i].name; i++)
+        json_kv_int(json, d->service->ports[i].name, d->port[i]);
+    json_close(json, '}');
+}
+
+void doors_put_status(struct buf *json)
+{
+    json_open(json, '[');
+    for (const struct door *d = doors; d < doors + ndoors; d++) {
+        bool runs = d->state == DOOR_STARTING || d->state == DOOR_RUNNING;
+
+        json_open(json, '{');
+        json_kv_str(json, "name", d->service->name);
+        json_kv_str(json, "state", state_names[d->state]);
+        put_ports(d, json);
+        if (runs && d->child.pid)
+            json_kv_int(json, "pid", d->child.pid);
+        if (runs)
+            json_kv_int(json, "running_ms", co_now() - d->started_ms);
+        json_kv_int(json, "starts", d->starts);
+        json_kv_int(json, "failures", d->failures);
+        json_kv_str(json, "error", d->error[0] ? d->error : NULL);
+        json_kv_str(json, "help", d->service->help);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+}
+
+/* ---- routes of the guest ---- */
+
+static int get_services(struct call *c, void *body, struct err *err)
+{
+    AUTO(buf_free) struct buf json = { 0 };
+
+    (void)body, (void)err;
+    doors_put_status(&json);
+    call_header(c, "Cache-Control", "no-store");
+    return call_reply_json(c, 200, &json);
+}
+
+static int change(struct call *c, int (*fn)(const char *, struct err *), struct err *err)
+{
+    char *name = arena_strdup(&c->arena, c->param[0]);
+
+    return fn(name, err) ? -1 : call_reply(c, 204, NULL, (struct str){ 0 });
+}
+
+static int delete_service(struct call *c, void *body, struct err *err)
+{
+    (void)body;
+    return change(c, doors_release, err);
+}
+
+static int post_service(struct call *c, void *body, struct err *err)
+{
+    (void)body;
+    return change(c, doors_claim, err);
+}
+
+const struct route doors_routes[] = {
+    { "GET", "/services", ROUTE_RAW, 0, NULL, 0, get_services, "Services",
+      "Each service: whether it waits, runs or failed, on which ports", 0 },
+    { "DELETE", "/services/{name}", ROUTE_RAW, 0, NULL, 0, delete_service, "ReleaseService",
+      "Ends a service and gives its ports to whoever wants them", 0 },
+    { "POST", "/services/{name}", ROUTE_RAW, 0, NULL, 0, post_service, "ClaimService",
+      "Listens for a service again", 0 },
+    {},
+};

@@ -1,0 +1,29 @@
+/* doors.h - the services' ports, held by whoever starts the services: pid 1 of a sandbox, or
+ * `cove-guest services` on any machine.
+ *
+ * A door is one service's listening sockets. Nobody accepts on them here: the first connection
+ * only shows as readable, then the service is started and given the sockets, and the connection
+ * waits for it in the kernel's queue. Until that moment a service is three descriptors.
+ *
+ * A port that somebody else has is left alone. One that somebody else wants can be had: by the
+ * variable COVE_SERVICES when the sandbox is made ("none", or the names to keep), by DELETE
+ * /services/{name} of the guest, or by SIGUSR1 to the service's process from inside. */
+#ifndef GUEST_SERVICES_DOORS_H
+#define GUEST_SERVICES_DOORS_H
+
+#include "guest/guest.h"
+
+/* Listens for all services that the environment of g wants, and starts the coroutine that waits.
+ * A port that cannot be had is told in the status only. */
+void doors_open(struct guest *g, bool sandbox);
+void doors_configure(void); /* the environment has changed */
+void doors_stop(void);      /* ends the services, and lets go of all ports; parks */
+
+void doors_put_status(struct buf *json); /* an array, one object for each service */
+int doors_release(const char *name, struct err *err);
+int doors_claim(const char *name, struct err *err); /* listen (again) */
+size_t doors_held(void);                            /* how many services have their ports */
+
+extern const struct route doors_routes[];
+
+#endif
