@@ -1,9 +1,9 @@
 /* channels.c - /api/kernels/{id}/channels: one WebSocket for a kernel's four channels.
  *
- * Each client has sockets of its own to the kernel's shell, control and stdin, under one identity, so
- * that replies and questions find their way back; iopub is heard once for all. Coroutines: one reads
- * the WebSocket, one reads each of the three sockets, one writes. What is to be written waits in a
- * queue, so that a slow client holds back its kernel (kernel.queue-bytes) and nobody else.
+ * Each client has sockets of its own to the kernel's shell, control and stdin, under one identity,
+ * so that replies and questions find their way back; iopub is heard once for all. Coroutines: one
+ * reads the WebSocket, one reads each of the three sockets, one writes. What is to be written waits
+ * in a queue, so that a slow client holds back its kernel (kernel.queue-bytes) and nobody else.
  *
  * When the last client of a kernel goes, its channels stay, and what arrives is kept for the case
  * that it comes back with the same session id (kernel.replay-*). */
@@ -40,7 +40,7 @@ struct channels {
     bool v1, connecting;
     struct message **queue; /* a ring */
     size_t head, count, cap;
-    struct co_cond more;    /* in the queue, or links, or the end */
+    struct co_cond more; /* in the queue, or links, or the end */
 };
 
 /* ---- life ---- */
@@ -106,8 +106,9 @@ static void push(struct channels *c, struct message *m)
     }
     c->queue[(c->head + c->count++) % c->cap] = message_get(m);
     c->listener.queued += message_size(m);
-    while (!c->ws && c->count && (c->listener.queued > (size_t)kernels_limits.replay_bytes ||
-                                  c->count > (size_t)kernels_limits.replay_count))
+    while (!c->ws && c->count &&
+           (c->listener.queued > (size_t)kernels_limits.replay_bytes ||
+            c->count > (size_t)kernels_limits.replay_count))
         message_put(pop(c));
     co_cond_wake(&c->more);
 }
@@ -122,8 +123,6 @@ static void engine_changed(struct listener *l)
     struct channels *c = CONTAINER_OF(l, struct channels, listener);
 
     drop_links(c);
-    if (c->kernel->removed && c->ws)
-        conn_break(c->ws->conn); /* after what is queued: the writer sees it too */
     co_cond_wake(&c->more);
 }
 
@@ -150,13 +149,17 @@ static void write_queue(void *arg)
 {
     struct writer *w = arg;
     struct channels *c = w->c;
+    bool closed = false;
 
-    while (c->ws == w->ws) {
+    while (c->ws == w->ws && !closed) {
         struct message *m;
         int r;
 
         if (!c->count) {
-            if (co_cond_wait(&c->more, NEVER))
+            closed = c->kernel->removed;
+            if (closed)
+                ws_close(w->ws, WS_NORMAL, "the kernel was shut down");
+            else if (co_cond_wait(&c->more, NEVER))
                 break;
             continue;
         }
@@ -167,7 +170,7 @@ static void write_queue(void *arg)
         if (r)
             break;
     }
-    if (c->ws == w->ws)
+    if (c->ws == w->ws && !closed)
         conn_break(w->ws->conn); /* the reader shall see it too */
     w->ended = true;
     co_cond_wake(&c->more);
@@ -189,8 +192,7 @@ static void read_link(void *arg)
 
     free(arg);
     while (zmtp_read(z, NEVER, &err) > 0 && r.links->owner) {
-        struct message *m =
-            message_take(&z->in.parts, r.channel, &r.links->engine->signer, &err);
+        struct message *m = message_take(&z->in.parts, r.channel, &r.links->engine->signer, &err);
 
         if (m)
             push(r.links->owner, m);
@@ -297,7 +299,8 @@ static int forward(struct channels *c, const struct ws_message *m, struct err *e
     l->refs++;
     result = request_send(r, &l->link[r->channel], &l->engine->signer, co_in(SEND_MS), err);
     links_put(l);
-    return result && c->kernel->engine && !c->kernel->restarting && !c->kernel->engine->dead ? -1 : 0;
+    return result && c->kernel->engine && !c->kernel->restarting && !c->kernel->engine->dead ? -1
+                                                                                             : 0;
 }
 
 /* Tells what is wrong in the one way that every client shows: the connection's end. */

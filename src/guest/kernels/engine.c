@@ -147,7 +147,8 @@ static int probe(struct engine *e, int64_t until, struct err *err)
         if (e->dead || co_cancelled())
             return err_set(err, ERR_UPSTREAM, "the kernel ended while it started");
         if (co_now() >= until)
-            return err_set(err, ERR_TIMEOUT, "the kernel did not answer within kernel.start-ms=%lld",
+            return err_set(err, ERR_TIMEOUT,
+                           "the kernel did not answer within kernel.start-ms=%lld",
                            (long long)kernels_limits.start_ms);
         wait_ms = MIN(wait_ms * 2, (int64_t)PROBE_MAX_MS);
     }
@@ -181,8 +182,9 @@ int engine_wait(struct engine *e, int64_t until, struct err *err)
 {
     while (!e->ready) {
         if (e->dead)
-            return err_set(err, ERR_UPSTREAM, "kernel %s: %s; what it wrote is in jupyter-kernel.log",
-                           e->spec->name, e->why[0] ? e->why : "it ended at once");
+            return err_set(err, ERR_UPSTREAM,
+                           "kernel %s: %s; what it wrote is in jupyter-kernel.log", e->spec->name,
+                           e->why[0] ? e->why : "it ended at once");
         if (co_cond_wait(&e->changed, until))
             return err_set(err, ERR_TIMEOUT, "kernel %s is not ready yet", e->spec->name);
     }

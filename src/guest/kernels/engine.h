@@ -25,11 +25,11 @@ struct engine {
     bool forked;
     struct child child; /* where we started it ourselves */
     pid_t pid;
-    int pidfd; /* where a warmed parent did */
+    int pidfd;                  /* where a warmed parent did */
     struct zmtp link[CHANNELS]; /* ours: shell, control and iopub */
     bool connected, heard;      /* the links are up; something came on iopub */
     bool ready, dead, stopping;
-    char why[200]; /* why it is dead before it was ready */
+    char why[256]; /* why it is dead before it was ready */
     struct co_cond changed;
     struct list asking; /* struct ask */
 };

@@ -220,8 +220,8 @@ struct engine *engine_start(struct kernelspec *spec, const char *cwd, const stru
     id_hex(e->key, 64);
     signer_init(&e->signer, str_of(e->key));
     if (!write_connection(e, err) && !start_process(e, cwd, env, err)) {
-        log_info("kernel started", KV("file", e->file), KV("spec", spec->name),
-                 KVI("pid", e->pid), KV("by", e->forked ? "fork" : "exec"));
+        log_info("kernel started", KV("file", e->file), KV("spec", spec->name), KVI("pid", e->pid),
+                 KV("by", e->forked ? "fork" : "exec"));
         engine_begin(e);
         return e;
     }

@@ -54,7 +54,8 @@ static int check_token(struct call *c, struct err *err)
         header_has_token(http_get(&c->head, "authorization")) ||
         is_token(call_query(c, "token", &ignored)))
         return 0;
-    return err_set(err, ERR_UNAUTHENTICATED, "a token is needed: Authorization: token T, or ?token=T");
+    return err_set(err, ERR_UNAUTHENTICATED,
+                   "a token is needed: Authorization: token T, or ?token=T");
 }
 
 /* A page of another origin may not open a kernel's socket, unless it was allowed: browsers send
@@ -69,8 +70,8 @@ int jupyter_check_origin(struct call *c, struct err *err)
     if (!origin.p || !origin.n || !allowed || !strcmp(allowed, "*"))
         return 0; /* the documents start their gateway with allow_origin='*' */
     slashes = memmem(origin.p, origin.n, "://", 3);
-    rest = slashes ? (struct str){ slashes + 3, origin.n - (size_t)(slashes + 3 - origin.p) }
-                   : origin;
+    rest =
+        slashes ? (struct str){ slashes + 3, origin.n - (size_t)(slashes + 3 - origin.p) } : origin;
     if (str_ieq(rest, host) || str_is(origin, allowed))
         return 0;
     return err_set(err, ERR_DENIED, "origin '%.*s' may not connect: set KG_ALLOW_ORIGIN",
@@ -101,10 +102,7 @@ static int reply(struct call *c, int status, const struct buf *json)
     return call_reply_json(c, status, json);
 }
 
-static int reply_empty(struct call *c)
-{
-    return call_reply(c, 204, NULL, (struct str){ 0 });
-}
+static int reply_empty(struct call *c) { return call_reply(c, 204, NULL, (struct str){ 0 }); }
 
 struct kernel *jupyter_kernel(struct call *c, struct err *err)
 {
@@ -271,7 +269,8 @@ static int list_kernels(struct call *c, void *body, struct err *err)
 static int post_kernel(struct call *c, void *body, struct err *err)
 {
     const struct create_body *b = body;
-    AUTO(kernel_putp) struct kernel *k = kernel_create(
+    AUTO(kernel_putp)
+    struct kernel *k = kernel_create(
         &(struct kernel_spec){
             .name = b->name, .path = b->path, .id = b->kernel_id, .env = &b->env },
         err);
@@ -329,7 +328,8 @@ static int restart_kernel(struct call *c, void *body, struct err *err)
 
 const struct route jupyter_routes[] = {
     { "GET", "/api", ROUTE_RAW, ROUTE_OPEN, NULL, 0, get_api, "get_api", "The version", 0 },
-    { "GET", "/api/status", ROUTE_RAW, 0, NULL, 0, get_status, "get_status", "How much is used", 0 },
+    { "GET", "/api/status", ROUTE_RAW, 0, NULL, 0, get_status, "get_status", "How much is used",
+      0 },
     { "GET", "/api/kernelspecs", ROUTE_RAW, 0, NULL, 0, get_specs, "list_kernelspecs",
       "Which kernels there are", 0 },
     { "GET", "/api/kernelspecs/{name}", ROUTE_RAW, 0, NULL, 0, get_spec, "get_kernelspec",
@@ -357,8 +357,10 @@ const struct route jupyter_routes[] = {
 static int first(struct call *c, struct err *err)
 {
     (void)err;
-    if (!str_is(c->head.method, "OPTIONS"))
-        return runtime_rewrite(c) ? 0 : 0;
+    if (!str_is(c->head.method, "OPTIONS")) {
+        runtime_rewrite(c);
+        return 0;
+    }
     call_header(c, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
     call_header(c, "Access-Control-Allow-Headers",
                 "Authorization, Content-Type, X-XSRFToken, X-Access-Token");

@@ -18,7 +18,7 @@ void jupyter_set_token(const char *token); /* NULL or "": none is asked for */
 call_fn channels_serve;
 void sessions_forget(struct kernel *k); /* it is being removed */
 
-void runtime_open(const char *base); /* the directory of all its paths */
-bool runtime_rewrite(struct call *c); /* a path behind /download/ and the like as one segment */
+void runtime_open(const char *base);  /* the directory of all its paths */
+void runtime_rewrite(struct call *c); /* a path behind /download/ and the like as one segment */
 
 #endif

@@ -8,9 +8,12 @@
 #include "guest/kernels/scan.h"
 
 static const char *const state_names[] = {
-    [KERNEL_STARTING] = "starting",     [KERNEL_IDLE] = "idle",
-    [KERNEL_BUSY] = "busy",             [KERNEL_RESTARTING] = "restarting",
-    [KERNEL_AUTORESTARTING] = "autorestarting", [KERNEL_DEAD] = "dead",
+    [KERNEL_STARTING] = "starting",
+    [KERNEL_IDLE] = "idle",
+    [KERNEL_BUSY] = "busy",
+    [KERNEL_RESTARTING] = "restarting",
+    [KERNEL_AUTORESTARTING] = "autorestarting",
+    [KERNEL_DEAD] = "dead",
 };
 
 const char *kernel_state_name(enum kernel_state s) { return state_names[s]; }
@@ -122,12 +125,29 @@ void kernel_say(struct kernel *k, const char *state)
 static bool tracked(struct str type)
 {
     static const char *const untracked[] = {
-        "comm_info_request", "comm_info_reply",     "kernel_info_request", "kernel_info_reply",
-        "shutdown_request",  "shutdown_reply",      "interrupt_request",   "interrupt_reply",
-        "debug_request",     "debug_reply",         "stream",              "display_data",
-        "execute_input",     "update_display_data", "execute_result",      "error",
-        "status",            "clear_output",        "debug_event",         "input_request",
-        "input_reply",       "",                    NULL,
+        "comm_info_request",
+        "comm_info_reply",
+        "kernel_info_request",
+        "kernel_info_reply",
+        "shutdown_request",
+        "shutdown_reply",
+        "interrupt_request",
+        "interrupt_reply",
+        "debug_request",
+        "debug_reply",
+        "stream",
+        "display_data",
+        "execute_input",
+        "update_display_data",
+        "execute_result",
+        "error",
+        "status",
+        "clear_output",
+        "debug_event",
+        "input_request",
+        "input_reply",
+        "",
+        NULL,
     };
 
     for (const char *const *u = untracked; *u; u++)

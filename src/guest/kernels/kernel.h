@@ -5,8 +5,14 @@
 
 #include "guest/kernels/engine.h"
 
-enum kernel_state { KERNEL_STARTING, KERNEL_IDLE, KERNEL_BUSY, KERNEL_RESTARTING,
-                    KERNEL_AUTORESTARTING, KERNEL_DEAD };
+enum kernel_state {
+    KERNEL_STARTING,
+    KERNEL_IDLE,
+    KERNEL_BUSY,
+    KERNEL_RESTARTING,
+    KERNEL_AUTORESTARTING,
+    KERNEL_DEAD
+};
 
 struct listener { /* somebody who wants what a kernel says; embedded in his own struct */
     struct list node;
@@ -56,6 +62,7 @@ struct engine *kernel_engine(struct kernel *k, int64_t until, struct err *err);
 void kernel_listen(struct kernel *k, struct listener *l);
 void kernel_unlisten(struct kernel *k, struct listener *l);
 void kernel_say(struct kernel *k, const char *state); /* a status message of our own */
+void kernel_new_id(char out[static 37]);              /* a UUID of version 4 */
 const char *kernel_state_name(enum kernel_state s);
 void kernel_write(const struct kernel *k, struct buf *json); /* the API's model */
 void kernel_set_state(struct kernel *k, enum kernel_state s);

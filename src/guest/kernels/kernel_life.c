@@ -13,7 +13,7 @@ enum { ADAPT_MS = 10000 };
 
 /* ---- what a client asked for ---- */
 
-static void make_id(char out[static 37])
+void kernel_new_id(char out[static 37])
 {
     static const int groups[] = { 8, 4, 4, 4, 12 };
     char hex[33];
@@ -34,7 +34,7 @@ static void make_id(char out[static 37])
 static int take_id(struct kernel *k, const char *wanted, struct err *err)
 {
     if (!wanted || !*wanted) {
-        make_id(k->id);
+        kernel_new_id(k->id);
         return 0;
     }
     if (strlen(wanted) != 36 || strspn(wanted, "0123456789abcdef-") != 36)

@@ -2,12 +2,14 @@
 #include "guest/kernels/kernels.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "bash_py.h"
 #include "guest/kernels/kernel.h"
 #include "guest/kernels/warm.h"
 
@@ -182,9 +184,21 @@ static int make_directory(struct err *err)
     return 0;
 }
 
+static int write_bash_kernel(struct err *err)
+{
+    AUTO(buf_free) struct buf path = { 0 };
+    AUTO(closep) int fd = -1;
+
+    buf_printf(&path, "%s/bash.py", kernels.dir);
+    fd = open(buf_cstr(&path), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, bash_py, sizeof(bash_py) - 1) != (ssize_t)sizeof(bash_py) - 1)
+        return err_sys(err, "write %s", buf_cstr(&path));
+    return 0;
+}
+
 int kernels_open(const char *home, int log, struct err *err)
 {
-    if (make_directory(err))
+    if (make_directory(err) || write_bash_kernel(err))
         return -1;
     kernels.home = xstrdup(home);
     kernels.log = log;
@@ -221,8 +235,12 @@ void kernels_close(void)
     while (kernels.count && co_now() < until && !co_sleep(co_in(10)))
         ;
     warm_stop();
-    buf_printf(&path, "%s/warm.py", kernels.dir);
-    unlink(buf_cstr(&path));
+    for (const char *const *name = (const char *const[]){ "warm.py", "bash.py", NULL }; *name;
+         name++) {
+        path.len = 0;
+        buf_printf(&path, "%s/%s", kernels.dir, *name);
+        unlink(buf_cstr(&path));
+    }
     if (rmdir(kernels.dir))
         log_debug("left behind", KV("directory", kernels.dir));
 }

@@ -18,9 +18,9 @@ extern struct kernels_limits {
 extern const struct setting kernels_settings[];
 
 struct kernels {
-    char *dir;    /* connection files and sockets: ours alone */
-    char *home;   /* where kernels begin, and what `path` is relative to */
-    int log;      /* where kernels write what is no message; -1: nowhere */
+    char *dir;  /* connection files and sockets: ours alone */
+    char *home; /* where kernels begin, and what `path` is relative to */
+    int log;    /* where kernels write what is no message; -1: nowhere */
     struct list all;
     size_t count;
     struct engine *parked; /* ready, and nobody's yet */
@@ -32,7 +32,7 @@ struct kernels {
 extern struct kernels kernels;
 
 int kernels_open(const char *home, int log, struct err *err);
-void kernels_close(void); /* ends all of them; parks */
+void kernels_close(void);   /* ends all of them; parks */
 void kernels_prepare(void); /* warms up and parks, in the background; harmless to repeat */
 struct engine *kernels_take_parked(const struct kernelspec *spec); /* NULL: none; ready if not */
 

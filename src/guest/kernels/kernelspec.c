@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "guest/kernels/scan.h"
+#include "guest/kernels/kernels.h"
 
 enum { SPEC_BYTES = 1 << 20, SPECS_MAX = 256, NAME_MAX_LEN = 128 };
 
@@ -259,6 +259,21 @@ static void make_up(struct kernelspecs *s, const char *name, const struct kernel
     keep(s, kernelspec_parse(name, like ? like->dir : NULL, buf_str(&text), &err));
 }
 
+/* A kernel for bash that needs nothing but ipykernel: bash.py. */
+static void make_up_bash(struct kernelspecs *s)
+{
+    AUTO(buf_free) struct buf text = { 0 };
+    struct err err = { 0 };
+
+    if (!kernels.dir)
+        return;
+    buf_printf(&text,
+               "{\"argv\":[\"python3\",\"%s/bash.py\",\"-f\",\"{connection_file}\"],"
+               "\"display_name\":\"Bash\",\"language\":\"bash\"}",
+               kernels.dir);
+    keep(s, kernelspec_parse("bash", NULL, buf_str(&text), &err));
+}
+
 void kernelspecs_load(struct kernelspecs *s)
 {
     list_init(&s->all);
@@ -270,6 +285,7 @@ void kernelspecs_load(struct kernelspecs *s)
     read_below(s, "/usr", "/share/jupyter");
     make_up(s, "python3", NULL);
     make_up(s, "sandbox-kernel", kernelspecs_find(s, "python3"));
+    make_up_bash(s);
 }
 
 void kernelspecs_free(struct kernelspecs *s)

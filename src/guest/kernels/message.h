@@ -51,8 +51,8 @@ void message_putp(struct message **m);
 
 struct str message_part(const struct message *m, size_t i); /* PART_..., then the buffers */
 size_t message_buffers(const struct message *m);
-size_t message_size(const struct message *m);                 /* of all parts, bytes */
-struct str message_type(const struct message *m);             /* of the header; "" where odd */
+size_t message_size(const struct message *m);     /* of all parts, bytes */
+struct str message_type(const struct message *m); /* of the header; "" where odd */
 struct str message_parent(const struct message *m, const char *field); /* plain text, or "" */
 
 /* Frames for a WebSocket; they belong to the message. */

@@ -51,8 +51,7 @@ static int read_offsets(struct offsets *o, size_t most, struct err *err)
         return err_set(err, ERR_INVALID, "a binary frame of %zu bytes", o->frame.n);
     n = offset_number(o, 0);
     if (!n || n > most || o->frame.n / o->width < n + 1)
-        return err_set(err, ERR_INVALID, "a binary frame with %llu offsets",
-                       (unsigned long long)n);
+        return err_set(err, ERR_INVALID, "a binary frame with %llu offsets", (unsigned long long)n);
     o->n = (size_t)n;
     before = o->width * (n + 1);
     for (size_t i = 0; i < n; i++, before = at) {

@@ -85,12 +85,8 @@ static bool skip_number(struct cursor *c)
 /* Python writes NaN and Infinity where JSON has no word for them, and its clients read them. */
 static bool skip_word(struct cursor *c)
 {
-    static const struct str words[] = { { "true", 4 },
-                                        { "false", 5 },
-                                        { "null", 4 },
-                                        { "NaN", 3 },
-                                        { "Infinity", 8 },
-                                        { "-Infinity", 9 } };
+    static const struct str words[] = { { "true", 4 }, { "false", 5 },    { "null", 4 },
+                                        { "NaN", 3 },  { "Infinity", 8 }, { "-Infinity", 9 } };
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if ((size_t)(c->end - c->p) >= words[i].n && !memcmp(c->p, words[i].p, words[i].n)) {

@@ -12,9 +12,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "guest/kernels/warm_py.h"
 #include "io/fdpass.h"
 #include "io/spawn.h"
+#include "warm_py.h"
 
 enum { REQUEST_MAX = 120 << 10, ANSWER_MAX = 4096, RETRY_MS = 10000 };
 
@@ -25,7 +25,7 @@ struct warm {
     int sock;
     bool running, ready;
     int64_t failed_at; /* co_now(); 0: it has not */
-    char why[200];     /* what it said when it could not work; "": nothing */
+    char why[256];     /* what it said when it could not work; "": nothing */
     struct co_cond changed;
     struct list waiting; /* for answers, oldest first */
 };
