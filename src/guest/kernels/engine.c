@@ -13,7 +13,7 @@
 #include "guest/kernels/kernel.h"
 #include "guest/kernels/scan.h"
 
-enum { PROBE_MIN_MS = 50, PROBE_MAX_MS = 500, SEND_MS = 30000, TERM_MS = 2000, KILL_MS = 5000 };
+enum { PROBE_MS = 20, SEND_MS = 30000, TERM_MS = 2000, KILL_MS = 5000 };
 
 /* ---- life ---- */
 
@@ -51,13 +51,19 @@ void engine_address(const struct engine *e, enum channel channel, char *out, siz
 
 /* ---- what comes from the kernel ---- */
 
+static bool of_a_probe(const struct message *m)
+{
+    return str_is(message_parent(m, "session"), "cove") &&
+           str_is(message_parent(m, "msg_type"), "kernel_info_request");
+}
+
 static void on_iopub(struct engine *e, struct message *m)
 {
     if (!e->heard) {
         e->heard = true;
         co_cond_wake(&e->changed);
     }
-    if (e->owner && !str_is(message_type(m), "iopub_welcome"))
+    if (e->owner && !str_is(message_type(m), "iopub_welcome") && !of_a_probe(m))
         kernel_heard(e->owner, m);
 }
 
@@ -127,31 +133,23 @@ static int open_link(struct engine *e, enum channel channel, int64_t until, stru
 
 /* ---- until it answers ---- */
 
-/* Asks until there was a reply and something on iopub: a subscription takes effect at a moment that
- * nobody tells us, and what a kernel says before that is lost. */
+/* Asks until there was a reply, and something on iopub: a subscription takes effect at a moment
+ * that nobody tells us, and what a kernel says before that is lost. Requests are not: one at a
+ * time. */
 static int probe(struct engine *e, int64_t until, struct err *err)
 {
-    int64_t wait_ms = PROBE_MIN_MS;
-    bool replied = false;
+    do {
+        int r = engine_ask(e, CHANNEL_SHELL, "kernel_info_request", STR("{}"), until, NULL, err);
 
-    while (!replied || !e->heard) {
-        struct ask ask;
-        int64_t next = co_in(wait_ms);
-
-        if (engine_send(e, CHANNEL_SHELL, "kernel_info_request", STR("{}"), &ask, err))
-            return -1;
-        while (!e->dead && !(ask.reply && e->heard) && co_now() < next && !co_cancelled())
-            co_cond_wait(&e->changed, next);
-        replied |= ask.reply != NULL;
-        engine_forget(&ask);
-        if (e->dead || co_cancelled())
-            return err_set(err, ERR_UPSTREAM, "the kernel ended while it started");
-        if (co_now() >= until)
+        if (r && err->code == ERR_TIMEOUT)
             return err_set(err, ERR_TIMEOUT,
                            "the kernel did not answer within kernel.start-ms=%lld",
                            (long long)kernels_limits.start_ms);
-        wait_ms = MIN(wait_ms * 2, (int64_t)PROBE_MAX_MS);
-    }
+        if (r)
+            return -1;
+        if (!e->heard && co_cond_wait(&e->changed, co_in(PROBE_MS)) && errno == ECANCELED)
+            return err_set(err, ERR_GONE, "cancelled");
+    } while (!e->heard);
     return 0;
 }
 

@@ -365,7 +365,8 @@ void kernelspec_write(const struct kernelspec *k, struct buf *json)
     json_close(json, '}');
     json_kv_str(json, "display_name", k->display_name ? k->display_name : k->name);
     json_kv_str(json, "language", k->language ? k->language : "");
-    json_kv_str(json, "interrupt_mode", k->interrupt_mode ? k->interrupt_mode : "signal");
+    json_kv_str(json, "interrupt_mode",
+                k->interrupt_mode && *k->interrupt_mode ? k->interrupt_mode : "signal");
     json_key(json, "metadata");
     json_put_raw(json, k->metadata ? str_of(k->metadata) : STR("{}"));
     json_close(json, '}');

@@ -183,8 +183,6 @@ static int shake_hands(struct zmtp *z, enum zmtp_role role, struct str identity,
     zmtp_encode_greeting(greeting);
     buf_add(&out, greeting, sizeof(greeting));
     zmtp_encode_ready(&out, roles[role].type, identity);
-    if (role == ZMTP_SUB)
-        buf_add(&out, "\0\1\1", 3); /* a message of one byte: subscribe to everything */
     if (conn_put(&z->conn, out.data, out.len, until) || conn_flush(&z->conn, until) ||
         conn_read_full(&z->conn, greeting, sizeof(greeting), until))
         return err_sys(err, "ZMTP greeting");
@@ -194,7 +192,13 @@ static int shake_hands(struct zmtp *z, enum zmtp_role role, struct str identity,
         ;
     if (event != ZMTP_COMMAND)
         return event == -1 ? -1 : err_set(err, ERR_UPSTREAM, "no READY from the kernel");
-    return zmtp_check_ready(buf_str(&z->in.text), roles[role].peers, err);
+    if (zmtp_check_ready(buf_str(&z->in.text), roles[role].peers, err))
+        return -1;
+    /* A message of one byte: subscribe to everything. Not earlier: libzmq takes what comes before
+     * its own READY has gone out for a part of the handshake, and hangs up. */
+    if (role == ZMTP_SUB && (conn_put(&z->conn, "\0\1\1", 3, until) || conn_flush(&z->conn, until)))
+        return err_sys(err, "ZMTP subscription");
+    return 0;
 }
 
 int zmtp_dial(struct zmtp *z, const char *address, enum zmtp_role role, struct str identity,
