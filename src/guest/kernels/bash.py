@@ -30,15 +30,16 @@ class BashKernel(Kernel):
         report, theirs = os.pipe()
         os.set_inheritable(theirs, True)
         self.report = report
-        self.shell = subprocess.Popen(["bash", "--norc", "--noprofile"], stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[theirs],
-                                      preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        self.bash = subprocess.Popen(["bash", "--norc", "--noprofile"], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[theirs],
+                                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        self.bash.stdin.write(b"trap ':' INT\n")  # ends what it runs, not the shell
         self.theirs = theirs
 
     def script(self, code):
-        """Runs the code in the shell itself; SIGINT ends its commands but not the shell."""
+        """Runs the code in the shell itself, and tells its status."""
         quoted = code.replace("'", "'\\''")
-        return (f"trap ':' INT\neval '{quoted}' </dev/null {self.theirs}>&-\n"
+        return (f"eval '{quoted}' </dev/null {self.theirs}>&-\n"
                 f"{{ printf '%d\\n' $? >&{self.theirs}; }} 2>/dev/null\n").encode()
 
     def send_text(self, name, data, silent):
@@ -49,7 +50,7 @@ class BashKernel(Kernel):
     def follow(self, silent):
         """Passes output on until the shell reports the status; None: the shell has ended."""
         status, streams = None, selectors.DefaultSelector()
-        for file, name in ((self.shell.stdout, "stdout"), (self.shell.stderr, "stderr")):
+        for file, name in ((self.bash.stdout, "stdout"), (self.bash.stderr, "stderr")):
             os.set_blocking(file.fileno(), False)
             streams.register(file.fileno(), selectors.EVENT_READ, name)
         streams.register(self.report, selectors.EVENT_READ, None)
@@ -66,22 +67,21 @@ class BashKernel(Kernel):
                     streams.unregister(key.fd)
                     open_streams -= 1
                 self.send_text(key.data, data, silent)
-            if (ended and not ready) or not open_streams or (not ready and self.shell.poll() is not None):
+            if (ended and not ready) or not open_streams or (not ready and self.bash.poll() is not None):
                 streams.close()
                 return status
 
     def run_code(self, code, silent):
         try:
-            self.shell.stdin.write(self.script(code))
-            self.shell.stdin.flush()
+            self.bash.stdin.write(self.script(code))
+            self.bash.stdin.flush()
         except BrokenPipeError:
             return None
         while True:
             try:
                 return self.follow(silent)
             except KeyboardInterrupt:
-                os.killpg(0, signal.SIGINT)  # what runs in the shell; we ignore the echo of it below
-                self.interrupted = True
+                self.interrupted = True  # the whole group was sent the signal, so the command ends
 
     def do_execute(self, code, silent, store_history=True, user_expressions=None, allow_stdin=False, **kwargs):
         if not code.strip():
@@ -89,7 +89,7 @@ class BashKernel(Kernel):
         self.interrupted = False
         status = self.run_code(code, silent)
         if status is None:
-            status = self.shell.wait()
+            status = self.bash.wait()
             os.close(self.report)
             os.close(self.theirs)
             self.start_shell()
@@ -102,7 +102,7 @@ class BashKernel(Kernel):
         return {"status": "error", "execution_count": self.execution_count, **error}
 
     def do_shutdown(self, restart):
-        self.shell.kill()
+        self.bash.kill()
         return {"status": "ok", "restart": restart}
 
 

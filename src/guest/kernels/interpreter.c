@@ -179,6 +179,22 @@ static struct context *make_context(const struct language *l, const char *cwd, s
     return c;
 }
 
+/* One whose kernel could not be kept alive makes place for another. */
+static struct context *find_default(const struct language *l)
+{
+    struct context *c;
+
+    list_each(c, &contexts, all)
+        if (c->is_default && c->language == l) {
+            if (c->kernel->state != KERNEL_DEAD) {
+                c->refs++;
+                return c;
+            }
+            c->is_default = false;
+        }
+    return NULL;
+}
+
 static struct context *default_context(const struct language *l, struct err *err)
 {
     static struct co_cond made;
@@ -188,11 +204,9 @@ static struct context *default_context(const struct language *l, struct err *err
     if (!made.waiters.next)
         co_cond_init(&made);
     for (;;) {
-        list_each(c, &contexts, all)
-            if (c->is_default && c->language == l) {
-                c->refs++;
-                return c;
-            }
+        c = find_default(l);
+        if (c)
+            return c;
         if (!making)
             break;
         if (co_cond_wait(&made, co_in(kernels_limits.start_ms))) {
