@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "guest/kernels/interpreter_event.h"
 #include "guest/kernels/kernel.h"
+#include "guest/kernels/scan.h"
 #include "interpreter_py.h"
 
 enum { KEEPALIVE_MS = 5000, CODE_MAX = 32 << 20, INTERRUPTS = 20, INTERRUPT_MS = 250 };
@@ -261,7 +262,7 @@ static int prepare(struct context *c, struct engine *e, struct err *err)
         return 0;
     c->prepared = e;
     buf_puts(&code, "exec(compile(");
-    json_put_str(&code, str_of(interpreter_py));
+    scan_quote(&code, interpreter_py);
     buf_puts(&code, ", '<cove>', 'exec'), {'__name__': 'cove_interpreter'})");
     return tell(e, buf_str(&code), err);
 }
@@ -301,11 +302,11 @@ static void script_env(struct buf *b, const struct map *env, bool set)
 {
     for (size_t i = 0; i < env->n; i++) {
         buf_puts(b, set ? "process.env[" : "delete process.env[");
-        json_put_str(b, str_of(env->items[i].key));
+        scan_quote(b, env->items[i].key);
         buf_putc(b, ']');
         if (set) {
             buf_puts(b, "=");
-            json_put_str(b, str_of(env->items[i].value));
+            scan_quote(b, env->items[i].value);
         }
         buf_puts(b, ";");
     }
@@ -316,7 +317,7 @@ static void r_env(struct buf *b, const struct map *env, bool set)
     for (size_t i = 0; i < env->n; i++) {
         buf_printf(b, set ? "Sys.setenv(%s=" : "Sys.unsetenv(\"%s\"", env->items[i].key);
         if (set)
-            json_put_str(b, str_of(env->items[i].value));
+            scan_quote(b, env->items[i].value);
         buf_puts(b, ")\n");
     }
 }

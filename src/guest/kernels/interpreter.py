@@ -227,31 +227,34 @@ def data_of_frame(frame):
 
 # ---- IPython ----
 
+def is_a(obj, name):
+    return any(f"{t.__module__}.{t.__qualname__}" == name for t in type(obj).__mro__)
+
+
 def register():
     from IPython import get_ipython
     from IPython.core.formatters import BaseFormatter
     from traitlets import ObjectName, Unicode
 
+    # The class is looked at here: setting up inline figures removes every formatter registered for them.
     class Chart(BaseFormatter):
         format_type = Unicode("e2b/chart")
         print_method = ObjectName("_repr_e2b_chart_")
-        _return_type = dict
+
+        def __call__(self, obj):
+            return chart_of_figure(obj) if is_a(obj, "matplotlib.figure.Figure") else None
 
     class Data(BaseFormatter):
         format_type = Unicode("e2b/data")
         print_method = ObjectName("_repr_e2b_data_")
-        _return_type = dict
+
+        def __call__(self, obj):
+            frame = is_a(obj, "pandas.core.frame.DataFrame") or is_a(obj, "pandas.DataFrame")
+            return data_of_frame(obj) if frame else None
 
     formatter = get_ipython().display_formatter
-    for kind, module, name, function in ((Chart, "matplotlib.figure", "Figure", chart_of_figure),
-                                         (Data, "pandas.core.frame", "DataFrame", data_of_frame),
-                                         (Data, "pandas", "DataFrame", data_of_frame)):
-        mime = kind.format_type.default_value
-        one = formatter.formatters.get(mime) or kind(parent=formatter)
-        formatter.formatters[mime] = one
-        one.for_type_by_name(module, name, function)
-    if mime_types := getattr(formatter, "active_types", None):
-        formatter.active_types = list(dict.fromkeys(list(mime_types) + ["e2b/chart", "e2b/data"]))
+    for one in Chart(parent=formatter), Data(parent=formatter):
+        formatter.formatters[one.format_type] = one
 
 
 env_module()

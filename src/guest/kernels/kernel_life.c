@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "guest/kernels/kernel.h"
+#include "guest/kernels/scan.h"
 
 enum { ADAPT_MS = 10000 };
 
@@ -95,7 +96,7 @@ static int adapt(struct kernel *k, struct engine *e, struct err *err)
     if (!k->env.n && !strcmp(k->cwd, kernels.home))
         return 0;
     buf_puts(&code, "__import__('os').chdir(");
-    json_put_str(&code, str_of(k->cwd));
+    scan_quote(&code, k->cwd);
     buf_puts(&code, ")\n__import__('os').environ.update({");
     for (size_t i = 0; i < k->env.n; i++)
         json_kv_str(&code, k->env.items[i].key, k->env.items[i].value);

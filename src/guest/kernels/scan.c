@@ -1,7 +1,7 @@
 /* scan.c - see scan.h. Nothing recurses: the nesting is a row of bits, one per open bracket. */
 #include "guest/kernels/scan.h"
 
-#include "base/buf.h"
+#include "base/json.h"
 
 struct cursor {
     const char *p, *end;
@@ -333,4 +333,12 @@ char *scan_string(struct arena *a, struct str raw)
     }
     *out = 0;
     return text;
+}
+
+void scan_quote(struct buf *b, const char *text)
+{
+    AUTO(buf_free) struct buf one = { 0 };
+
+    json_put_str(&one, str_of(text));
+    buf_add_str(b, buf_str(&one));
 }

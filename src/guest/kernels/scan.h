@@ -6,6 +6,7 @@
 #define GUEST_KERNELS_SCAN_H
 
 #include "base/arena.h"
+#include "base/buf.h"
 
 enum { SCAN_DEPTH = 1024 };
 
@@ -20,6 +21,10 @@ struct str scan_get(struct str json, const char *name); /* one of them; .p NULL:
 struct str scan_plain(struct str raw);
 /* The text of any string, decoded; NULL: it is none, or has a NUL byte. Lives in the arena. */
 char *scan_string(struct arena *a, struct str raw);
+
+/* The other way: a string literal, which is one of Python and JavaScript too. Unlike json_put_str()
+ * it knows nothing of commas. */
+void scan_quote(struct buf *b, const char *text);
 
 /* Walks an object: the next key (raw, with its quotes) and value; *rest begins as the object. */
 bool scan_next(struct str *rest, struct str *key, struct str *value);
