@@ -14,6 +14,7 @@
 #include "guest/kernels/scan.h"
 
 enum { PROBE_MS = 20, SEND_MS = 30000, TERM_MS = 2000, KILL_MS = 5000 };
+enum { LAST_MS = 1000 }; /* when the service itself has to end */
 
 /* ---- life ---- */
 
@@ -37,6 +38,7 @@ void engine_put(struct engine *e)
             snprintf(path, sizeof(path), "%s%u", e->base + 6, i);
             unlink(path);
         }
+    kernels.engines--;
     kernelspec_put(e->spec);
     free(e->file);
     free(e->base);
@@ -286,11 +288,11 @@ void engine_stop(struct engine *e, bool restart)
                             restart ? STR("{\"restart\":true}") : STR("{\"restart\":false}"), &ask,
                             &err);
         engine_forget(&ask);
-        if (!r && wait_dead(e, kernels_limits.stop_ms))
+        if (!r && wait_dead(e, kernels.ending ? LAST_MS : kernels_limits.stop_ms))
             return;
     }
     engine_signal(e, SIGTERM);
-    if (e->connected && wait_dead(e, TERM_MS))
+    if (e->connected && wait_dead(e, kernels.ending ? LAST_MS / 2 : TERM_MS))
         return;
     engine_kill(e);
     wait_dead(e, KILL_MS);

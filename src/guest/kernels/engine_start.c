@@ -217,6 +217,7 @@ struct engine *engine_start(struct kernelspec *spec, const char *cwd, const stru
     co_cond_init(&e->changed);
     list_init(&e->asking);
     kernels.started++;
+    kernels.engines++;
     id_hex(e->key, 64);
     signer_init(&e->signer, str_of(e->key));
     if (!write_connection(e, err) && !start_process(e, cwd, env, err)) {

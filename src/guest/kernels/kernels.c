@@ -13,6 +13,8 @@
 #include "guest/kernels/kernel.h"
 #include "guest/kernels/warm.h"
 
+enum { CLOSE_MS = 2500 };
+
 struct kernels_limits kernels_limits = {
     .count = 256,
     .message_bytes = 256 << 20,
@@ -219,7 +221,7 @@ static void remove_one(void *arg)
 void kernels_close(void)
 {
     AUTO(buf_free) struct buf path = { 0 };
-    int64_t until = co_in(kernels_limits.stop_ms + 3000);
+    int64_t until = co_in(CLOSE_MS);
     struct engine *parked = TAKE(kernels.parked, NULL);
     struct kernel *k;
 
@@ -235,6 +237,8 @@ void kernels_close(void)
     while (kernels.count && co_now() < until && !co_sleep(co_in(10)))
         ;
     warm_stop();
+    while (kernels.engines && co_now() < until && !co_sleep(co_in(10)))
+        ;
     for (const char *const *name = (const char *const[]){ "warm.py", "bash.py", NULL }; *name;
          name++) {
         path.len = 0;

@@ -26,6 +26,7 @@ struct kernels {
     struct engine *parked; /* ready, and nobody's yet */
     bool parking, ending;
     uint64_t started; /* engines ever: names their files */
+    size_t engines;   /* that have files now */
     int64_t used_at;  /* wall clock, seconds: the last activity of any kernel */
     struct co_ref culler;
 };
