@@ -132,9 +132,7 @@ static void put_time(struct buf *json, const char *key, int64_t s)
 {
     AUTO(buf_free) struct buf at = { 0 };
 
-    clock_rfc3339(&at, s, 0);
-    at.len -= 4;
-    buf_putc(&at, 'Z');
+    message_put_time(&at, s * 1000000);
     json_kv_str(json, key, buf_cstr(&at));
 }
 

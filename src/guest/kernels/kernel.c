@@ -64,9 +64,7 @@ void kernel_write(const struct kernel *k, struct buf *json)
 {
     AUTO(buf_free) struct buf at = { 0 };
 
-    clock_rfc3339(&at, k->active_us / 1000000, (int32_t)(k->active_us % 1000000 * 1000));
-    at.len -= 4; /* clients parse exactly six digits and a Z */
-    buf_putc(&at, 'Z');
+    message_put_time(&at, k->active_us);
     json_open(json, '{');
     json_kv_str(json, "id", k->id);
     json_kv_str(json, "name", k->spec->name);
@@ -95,12 +93,16 @@ static void deliver(struct kernel *k, struct message *m)
         l->deliver(l, m);
 }
 
+/* Kernels that we forked wait when they are not read. Others drop what they say, so they are read
+ * on until it cannot be afforded any more. */
 static bool any_full(const struct kernel *k)
 {
+    bool waits = k->engine && k->engine->forked;
+    size_t max = (size_t)(waits ? kernels_limits.queue_bytes : kernels_limits.message_bytes);
     struct listener *l;
 
     list_each(l, &k->listeners, node)
-        if (l->queued > (size_t)kernels_limits.queue_bytes)
+        if (l->queued > max)
             return true;
     return false;
 }

@@ -82,6 +82,14 @@ struct message *message_take(struct zmtp_parts *parts, enum channel channel, con
     return m;
 }
 
+void message_put_time(struct buf *b, int64_t wall_us)
+{
+    /* One nanosecond more, or a whole second would be written without digits. */
+    clock_rfc3339(b, wall_us / 1000000, (int32_t)(wall_us % 1000000 * 1000 + 1));
+    b->len -= 4;
+    buf_putc(b, 'Z');
+}
+
 void message_put_header(struct buf *b, const char *type, const char *session, char *out_id)
 {
     struct timespec now;
@@ -97,9 +105,8 @@ void message_put_header(struct buf *b, const char *type, const char *session, ch
     json_kv_str(b, "username", "cove");
     json_kv_str(b, "session", session);
     buf_puts(b, ",\"date\":\"");
-    clock_rfc3339(b, now.tv_sec, (int32_t)(now.tv_nsec / 1000 * 1000));
-    b->len -= 4; /* microseconds: Python's own format has no more digits */
-    buf_puts(b, "Z\"");
+    message_put_time(b, (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    buf_putc(b, '"');
     json_kv_str(b, "version", "5.3");
     json_close(b, '}');
 }

@@ -76,6 +76,8 @@ int request_from_binary(struct request *r, struct str frame, struct err *err); /
 int request_send(const struct request *r, struct zmtp *z, const struct signer *s, int64_t until,
                  struct err *err);
 
+/* Microseconds of the wall clock, always with six digits: clients parse no other form. */
+void message_put_time(struct buf *b, int64_t wall_us);
 /* A header as we write it; id is written to out_id when it is not NULL: 32 characters and a NUL. */
 void message_put_header(struct buf *b, const char *type, const char *session, char *out_id);
 

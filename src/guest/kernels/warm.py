@@ -49,10 +49,19 @@ def become_kernel(request, parent):
     sys.argv = ["ipykernel_launcher", "-f", request["file"]]
     import importlib
     importlib.invalidate_caches()
+    import zmq
     from ipykernel.kernelapp import IPKernelApp
+
+    class KernelApp(IPKernelApp):
+        def init_iopub(self, context):
+            """Output that nobody takes yet makes the kernel wait; plain ZeroMQ would drop it."""
+            context.setsockopt(zmq.XPUB_NODROP, 1)
+            super().init_iopub(context)
+            context.sockopts.pop(zmq.XPUB_NODROP, None)
+
     # a history in memory: the file costs an fsync, and all kernels would wait for its lock
-    IPKernelApp.launch_instance(sys.argv[1:] + ["--HistoryManager.hist_file=:memory:",
-                                                "--IPKernelApp.parent_handle=1"])  # no poller thread
+    KernelApp.launch_instance(sys.argv[1:] + ["--HistoryManager.hist_file=:memory:",
+                                              "--IPKernelApp.parent_handle=1"])  # no poller thread
 
 
 def answer(request):
