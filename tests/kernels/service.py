@@ -161,11 +161,16 @@ class Run:
     """What came of one execute request."""
 
     def __init__(self):
-        self.text, self.errors, self.results, self.messages, self.reply = {"stdout": "", "stderr": ""}, [], [], [], None
+        self.streams = {"stdout": [], "stderr": []}
+        self.errors, self.results, self.messages, self.reply = [], [], [], None
 
     @property
     def out(self):
-        return self.text["stdout"]
+        return "".join(self.streams["stdout"])
+
+    @property
+    def err(self):
+        return "".join(self.streams["stderr"])
 
     @property
     def value(self):
@@ -215,7 +220,7 @@ class Channels:
                 continue
             run.messages.append(m)
             if kind == "stream":
-                run.text[content["name"]] += content["text"]
+                run.streams[content["name"]].append(content["text"])
             elif kind in ("execute_result", "display_data"):
                 run.results.append(content["data"])
             elif kind == "error":

@@ -18,7 +18,7 @@ def kinds(run):
 
 def test_output_results_and_errors_come_in_their_order(kernel):
     run = kernel.run("import sys\nprint('hello')\nsys.stdout.flush()\nprint('oops', file=sys.stderr)\n6 * 7")
-    assert run.out == "hello\n" and run.text["stderr"] == "oops\n" and run.value == "42"
+    assert run.out == "hello\n" and run.err == "oops\n" and run.value == "42"
     assert run.reply["content"]["status"] == "ok" and run.reply["channel"] == "shell"
     assert [k for k in kinds(run) if k not in ("stream", "execute_reply")] == \
         ["status", "execute_input", "execute_result", "status"]
@@ -301,7 +301,7 @@ def test_other_kernels_than_python_work_over_tcp(service):
 def test_bash_is_a_kernel_too(service):
     with Kernel(service, name="bash") as k:
         run = k.run("x=5; echo out; echo err >&2; cd /; false")
-        assert run.out == "out\n" and run.text["stderr"] == "err\n" and run.errors[0]["evalue"] == "1"
+        assert run.out == "out\n" and run.err == "err\n" and run.errors[0]["evalue"] == "1"
         assert k.run("echo $x; pwd").out == "5\n/\n"
         request = k.execute("echo begins; sleep 1000")
         while k.receive()["header"]["msg_type"] != "stream":

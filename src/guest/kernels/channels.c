@@ -118,14 +118,6 @@ static void deliver(struct listener *l, struct message *m)
     push(CONTAINER_OF(l, struct channels, listener), m);
 }
 
-static void engine_changed(struct listener *l)
-{
-    struct channels *c = CONTAINER_OF(l, struct channels, listener);
-
-    drop_links(c);
-    co_cond_wake(&c->more);
-}
-
 static int send_one(struct channels *c, struct message *m)
 {
     struct str frame;
@@ -334,6 +326,16 @@ static void give_up(struct channels *c)
     kernel_unlisten(c->kernel, &c->listener);
     drop_links(c);
     channels_put(c);
+}
+
+static void engine_changed(struct listener *l)
+{
+    struct channels *c = CONTAINER_OF(l, struct channels, listener);
+
+    drop_links(c);
+    co_cond_wake(&c->more);
+    if (c->kernel->removed && !c->ws)
+        give_up(c); /* nobody comes back to it */
 }
 
 static struct channels *find_kept(struct kernel *k, const char *session)

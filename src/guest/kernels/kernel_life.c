@@ -367,7 +367,7 @@ void kernel_remove(struct kernel *k)
     }
     kernel_set_state(k, KERNEL_DEAD);
     kernel_say(k, "dead");
-    tell_changed(k);
+    set_engine(k, NULL); /* others may hold the kernel yet, but its files go now */
     kernel_put(k);
     kernel_put(k); /* the table's */
 }
