@@ -25,8 +25,10 @@ def jupyter_server():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_suite_of_jupyter_kernel_client_passes(start_service, tmp_path):
-    """The tests in its wheel, with their server replaced by ours."""
+    """The tests in its wheel, with their server replaced by ours. Most of the time goes to websocket-client, which
+    waits ten seconds for itself when the answer to its Close comes quickly."""
     service = start_service(KG_AUTH_TOKEN="suite-token")
     source = pathlib.Path(jupyter_kernel_client.__file__).parent / "tests"
     for file in source.glob("test_*.py"):
@@ -35,9 +37,8 @@ def test_the_suite_of_jupyter_kernel_client_passes(start_service, tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     env = {**os.environ, "TESTED_PORT": str(service.jupyter), "TESTED_TOKEN": "suite-token",
            "USER": pwd.getpwuid(os.getuid()).pw_name}
-    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "--durations=6", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)],
-                         env=env, capture_output=True, text=True, timeout=170)
-    print(run.stdout[-1500:])
+    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)],
+                         env=env, capture_output=True, text=True, timeout=590)
     assert run.returncode == 0, run.stdout[-6000:]
 
 
