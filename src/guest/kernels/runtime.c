@@ -296,15 +296,23 @@ static int post_upload(struct call *c, void *body, struct err *err)
     return call_reply_json(c, 200, &json);
 }
 
+/* The last component, without what would end the quotes. */
+static void put_disposition(struct call *c, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    AUTO(buf_free) struct buf b = { 0 };
+
+    buf_puts(&b, "attachment; filename=\"");
+    for (; *name; name++)
+        buf_putc(&b, (unsigned char)*name < ' ' || strchr("\"\\\177", *name) ? '_' : *name);
+    buf_putc(&b, '"');
+    call_header(c, "Content-Disposition", buf_cstr(&b));
+}
+
 static int get_download(struct call *c, void *body, struct err *err)
 {
     AUTO(closep)
     int fd = open_path(c, c->param[0], O_RDONLY | O_NONBLOCK | O_NOCTTY, "File not found", err);
-    const char *slash = memrchr(c->param[0].p, '/', c->param[0].n);
-    struct str name =
-        slash ? (struct str){ slash + 1, c->param[0].n - (size_t)(slash + 1 - c->param[0].p) }
-              : c->param[0];
-    AUTO(buf_free) struct buf disposition = { 0 };
     struct stat st;
 
     (void)body;
@@ -312,12 +320,7 @@ static int get_download(struct call *c, void *body, struct err *err)
         return -1;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         return err_set(err, ERR_NOT_FOUND, "File not found");
-    buf_puts(&disposition, "attachment; filename=\"");
-    for (size_t i = 0; i < name.n; i++)
-        buf_putc(&disposition,
-                 (unsigned char)name.p[i] < ' ' || strchr("\"\\\177", name.p[i]) ? '_' : name.p[i]);
-    buf_putc(&disposition, '"');
-    call_header(c, "Content-Disposition", buf_cstr(&disposition));
+    put_disposition(c, relative(c, c->param[0], err));
     return call_send_file(c, fd, &st, "application/octet-stream", err);
 }
 
