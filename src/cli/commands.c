@@ -5,29 +5,12 @@
 
 /* In the order the help shows them. */
 static const struct command *const commands[] = {
-    &command_serve,
-    &command_run,
-    &command_create,
-    &command_ps,
-    &command_exec,
-    &command_shell,
-    &command_cp,
-    &command_logs,
-    &command_events,
-    &command_kill,
-    &command_forward,
-    &command_template,
-    &command_user,
-    &command_key,
-    &command_tls,
-    &command_config,
-    &command_doctor,
-    &command_keep,
-    &command_help,
-    &command_version,
-    &command_completion,
-    &command_man,
-    NULL,
+    &command_serve,   &command_run,        &command_create,  &command_ps,
+    &command_exec,    &command_shell,      &command_cp,      &command_logs,
+    &command_events,  &command_kill,       &command_forward, &command_template,
+    &command_layer,   &command_user,       &command_key,     &command_tls,
+    &command_config,  &command_doctor,     &command_keep,    &command_help,
+    &command_version, &command_completion, &command_man,     NULL,
 };
 
 struct cove_options {

@@ -19,6 +19,7 @@ extern const struct command command_help;
 extern const struct command command_keep;
 extern const struct command command_key;
 extern const struct command command_kill;
+extern const struct command command_layer;
 extern const struct command command_logs;
 extern const struct command command_man;
 extern const struct command command_ps;

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "guest/process_env.h"
+#include "guest/services/doors.h"
 #include "guest/session.h"
 
 enum { READ_PIPE = 32 << 10, READ_PTY = 16 << 10 };
@@ -225,6 +226,7 @@ static void wait_for_end(void *arg)
     if (!p->pty && !p->input_busy)
         co_close(TAKE(p->input, -1));
     p->ended = true;
+    doors_after();
     p->ended_ms = co_now();
     p->pumps--;
     co_cond_wake(&p->progress);

@@ -10,6 +10,7 @@
 
 #include "guest/auth.h"
 #include "guest/process.h"
+#include "guest/services/doors.h"
 #include "io/connect.h"
 
 enum { EVENT_BYTES = 32 << 10, ARGS_MAX = 65536 };
@@ -397,8 +398,10 @@ static int rpc_start(struct call *c, void *body, struct err *err)
     static const uint64_t from_the_start = 0;
     struct process *p;
 
-    if (connect_timeout(&c->head, &start.timeout_ms, err) || auth_user(c, user, err) ||
-        process_start(call_guest(c), &start, &p, err))
+    if (connect_timeout(&c->head, &start.timeout_ms, err) || auth_user(c, user, err))
+        return -1;
+    doors_before(req->process); /* it may want their ports */
+    if (process_start(call_guest(c), &start, &p, err))
         return -1;
     return follow(c, p, &from_the_start, NEVER, err);
 }

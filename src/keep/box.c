@@ -164,6 +164,7 @@ static void fill_spec(const struct box *b, struct jail_spec *s)
     } else
         s->root = (struct jail_stack){ .lowers = { { b->template.root, b->template.root_path } },
                                        .n = 1 };
+    source_add_python(b, &s->root);
 }
 
 /* Without privilege a sandbox has to open its layer itself, in its own mount namespace. */

@@ -1,14 +1,17 @@
 #!/bin/sh
-# embed.sh PROGRAM OUTPUT - writes an assembler file that holds the bytes of a program.
+# embed.sh FILE OUTPUT [NAME] - writes an assembler file that holds the bytes of FILE, with a NUL behind
+# them, as NAME and NAME_size.
 set -eu
+name=${3:-zygote_blob}
 cat >"$2" <<END
     .section .rodata
-    .global zygote_blob, zygote_blob_size
+    .global ${name}, ${name}_size
     .balign 4096
-zygote_blob:
+${name}:
     .incbin "$(realpath "$1")"
-0:  .balign 8
-zygote_blob_size:
-    .quad 0b - zygote_blob
+0:  .byte 0
+    .balign 8
+${name}_size:
+    .quad 0b - ${name}
     .section .note.GNU-stack, "", %progbits
 END

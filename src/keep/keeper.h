@@ -9,6 +9,7 @@
 #include "jail/host.h"
 #include "jail/ids.h"
 #include "jail/jail.h"
+#include "jail/layers.h"
 #include "jail/net.h"
 #include "jail/template.h"
 #include "jail/volume.h"
@@ -42,6 +43,11 @@ struct generation { /* of template host; lives while a sandbox or the keeper use
     size_t users;
 };
 
+struct extra { /* a layer that all sandboxes see; lives while one of them or the keeper uses it */
+    struct layers_held held;
+    size_t users;
+};
+
 enum phase { PHASE_WAITING, PHASE_BUILDING, PHASE_RUNNING, PHASE_ENDING };
 
 struct pending {           /* a request that is answered later */
@@ -66,6 +72,7 @@ struct box { /* one sandbox */
     struct slot *slot;
     struct generation *generation; /* template host, or */
     struct template template;      /* another one (root >= 0) */
+    struct extra *python;          /* below either; NULL: there is none */
     uint32_t family;
     uint64_t started; /* pid 1, in clock ticks since boot; 0: not looked up yet */
     int layer;        /* -1: not made yet; holds the lock that says it is in use */
@@ -104,6 +111,8 @@ struct keeper {
     struct generation *generation; /* the newest */
     int64_t generation_checked;
     bool generation_building;
+    struct extra *python; /* the Python layer in force; NULL: none */
+    int *old_layers;      /* locks for adopted sandboxes; NULL: none */
     struct zygote zygote;
     int sockets, records;
     int outside; /* the mount namespace that we came from; -1: we are in it */
@@ -135,8 +144,9 @@ void box_freeze_end(struct box *b, const char *why); /* before it is frozen; els
 void freeze_tick(struct keeper *k);
 
 /* source.c: what a sandbox is built on */
-int source_open(struct box *b, struct err *err); /* finds its template */
-bool source_outdated(const struct box *b);       /* a new one would be built on something else */
+int source_open(struct box *b, struct err *err);                      /* finds its template */
+void source_add_python(const struct box *b, struct jail_stack *root); /* at the bottom */
+bool source_outdated(const struct box *b); /* a new one would be built on something else */
 int source_page(struct keeper *k, const char *after, struct keep_reply *out, struct err *err);
 int source_adopt(struct box *b, const char *fingerprint, struct err *err); /* the very same one */
 void source_close(struct box *b);

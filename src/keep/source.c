@@ -139,8 +139,50 @@ void source_sweep(const struct keeper *k)
         host_sweep(dir, now);
 }
 
+/* ---- the Python layer ---- */
+
+static void put_extra(struct extra *x)
+{
+    if (!x || --x->users)
+        return;
+    layers_release(&x->held);
+    free(x);
+}
+
+/* It may be added, replaced and removed while we run; one look at a link tells. Sandboxes go on
+ * with the one they began with. */
+static struct extra *take_extra(struct keeper *k)
+{
+    char id[LAYERS_ID];
+    struct extra *x;
+    struct err err;
+
+    layers_current(k->o.data_dir, "python", id);
+    if (strcmp(id, k->python ? k->python->held.id : "")) {
+        put_extra(TAKE(k->python, NULL));
+        x = xcalloc(1, sizeof(*x));
+        x->users = 1;
+        if (*id && !layers_hold(k->o.data_dir, id, &x->held, &err))
+            k->python = x;
+        else
+            free(x);
+        if (*id && !k->python)
+            log_warn("the Python layer is left out", KV("error", err.msg));
+    }
+    if (k->python)
+        k->python->users++;
+    return k->python;
+}
+
+void source_add_python(const struct box *b, struct jail_stack *root)
+{
+    if (b->python && root->n < JAIL_LOWERS)
+        root->lowers[root->n++] = (struct jail_lower){ b->python->held.root, b->python->held.path };
+}
+
 void source_finish(struct keeper *k)
 {
+    put_extra(TAKE(k->python, NULL));
     put(k->generation);
     k->generation = NULL;
 }
@@ -166,11 +208,15 @@ static struct generation *hold(struct keeper *k, const char *fingerprint, struct
 
 int source_adopt(struct box *b, const char *fingerprint, struct err *err)
 {
-    if (template_open(b->keeper->o.data_dir, b->spec.template, &b->template, err))
+    struct keeper *k = b->keeper;
+
+    if (!k->old_layers) /* which of them it uses is not known any more: all stay */
+        k->old_layers = layers_hold_all(k->o.data_dir);
+    if (template_open(k->o.data_dir, b->spec.template, &b->template, err))
         return err_in(err, "template");
     if (b->template.kind != TEMPLATE_HOST)
         return 0;
-    b->generation = hold(b->keeper, fingerprint, err);
+    b->generation = hold(k, fingerprint, err);
     return b->generation ? 0 : -1;
 }
 
@@ -184,6 +230,7 @@ int source_open(struct box *b, struct err *err)
                        "template %s: not below a directory that --allow-mount names", name);
     if (template_open(k->o.data_dir, name, &b->template, err))
         return err_in(err, "template");
+    b->python = take_extra(k);
     if (b->template.kind != TEMPLATE_HOST)
         return 0;
     source_refresh(k);
@@ -195,7 +242,11 @@ int source_open(struct box *b, struct err *err)
 bool source_outdated(const struct box *b)
 {
     struct keeper *k = b->keeper;
+    char id[LAYERS_ID];
 
+    layers_current(k->o.data_dir, "python", id);
+    if (strcmp(id, b->python ? b->python->held.id : ""))
+        return true;
     if (!b->generation)
         return false; /* a template of its own never changes, and stays while it is used */
     source_refresh(k);
@@ -237,6 +288,7 @@ int source_page(struct keeper *k, const char *after, struct keep_reply *out, str
 void source_close(struct box *b)
 {
     template_close(&b->template);
+    put_extra(TAKE(b->python, NULL));
     put(b->generation);
     b->generation = NULL;
 }

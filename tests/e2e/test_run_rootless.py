@@ -66,6 +66,11 @@ def test_the_machines_usr_is_there_to_read(nobody):
     assert done.stdout == "/new\n"
 
 
+def test_services_run_as_the_only_id_there_is(nobody):
+    said = nobody("sh", "-c", "curl -s --max-time 60 localhost:8765/execute -d '{\"code\": \"import os; print(os.getuid())\"}'")
+    assert json.loads(said.stdout) == {"stdout": "0\n", "stderr": ""}
+
+
 def test_nothing_is_left(nobody):
     before = {p.name for p in pathlib.Path("/tmp").glob("cove-*")}
     for _ in range(5):

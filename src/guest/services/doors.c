@@ -16,16 +16,14 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "guest/services/door.h"
+#include "guest/services/lend.h"
 #include "guest/services/refuse.h"
-#include "guest/services/run.h"
 #include "guest/services/service.h"
 #include "guest/services/start.h"
 #include "guest/session.h"
-#include "io/sock.h"
 
-enum { DOORS = 8, BACKOFF_MAX_MS = 60000, STEADY_MS = 10000, READY_BYTES = 512 };
-
-enum door_state { DOOR_OFF, DOOR_WAITING, DOOR_STARTING, DOOR_RUNNING };
+enum { DOORS = 8, BACKOFF_MAX_MS = 60000, STEADY_MS = 10000, READY_BYTES = 512, LEND_MS = 10000 };
 
 static const char *const state_names[] = {
     [DOOR_OFF] = "off",
@@ -34,119 +32,15 @@ static const char *const state_names[] = {
     [DOOR_RUNNING] = "running",
 };
 
-struct door {
-    const struct service *service;
-    enum door_state state;
-    int listener[SERVICE_PORTS]; /* -1: none */
-    int port[SERVICE_PORTS];
-    bool armed; /* in the epoll set */
-    bool ending;
-    struct child child;
-    int64_t started_ms;
-    int64_t not_before; /* after failures: until then clients are told `error` */
-    int64_t starts, failures;
-    char error[256]; /* of the last failure */
-};
-
 static struct door doors[DOORS];
 static size_t ndoors;
-static struct guest *guest;
-static bool inside; /* a sandbox */
-static int set = -1;
-
-/* ---- listening ---- */
-
-static bool wanted(const struct door *d)
-{
-    struct str list = str_of(map_get(&guest->env, "COVE_SERVICES")), item;
-
-    if (!list.n || str_is(list, "all"))
-        return true;
-    while (str_next(&list, ',', &item))
-        if (str_is(item, d->service->name))
-            return true;
-    return false;
-}
-
-/* PORT is for the document's start script only: in a sandbox it says where the user's own web
- * server is to listen, and nothing is more common than that. */
-static int port_of(const struct service_port *p)
-{
-    const char *text = p->port_variable ? map_get(&guest->env, p->port_variable) : NULL;
-    uint64_t port;
-
-    if (!text || !*text || (inside && !strcmp(p->port_variable, "PORT")))
-        return p->port;
-    if (!str_u64(str_of(text), &port) && port && port <= 65535)
-        return (int)port;
-    log_warn("not a port number", KV("variable", p->port_variable), KV("value", text));
-    return p->port;
-}
-
-static int listen_on(const struct service_port *p, int port, struct err *err)
-{
-    const char *host = p->host_variable ? map_get(&guest->env, p->host_variable) : NULL;
-    char text[80];
-    struct addr a;
-
-    if (inside)
-        host = "127.0.0.1"; /* who dials in from outside comes by way of it */
-    snprintf(text, sizeof(text), "%.64s:%d", host && *host ? host : "0.0.0.0", port);
-    return addr_parse(str_of(text), &a, err) ? -1 : sock_listen(&a, err);
-}
-
-static void arm(struct door *d)
-{
-    struct epoll_event ev = { .events = EPOLLIN, .data.ptr = d };
-
-    d->state = DOOR_WAITING;
-    d->armed = true;
-    for (int i = 0; i < SERVICE_PORTS; i++)
-        if (d->listener[i] >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, d->listener[i], &ev))
-            log_warn("cannot wait for a service's port", KV("error", strerrordesc_np(errno)));
-}
-
-static void disarm(struct door *d)
-{
-    for (int i = 0; i < SERVICE_PORTS && d->armed; i++)
-        if (d->listener[i] >= 0)
-            epoll_ctl(set, EPOLL_CTL_DEL, d->listener[i], NULL);
-    d->armed = false;
-}
-
-static void let_go(struct door *d)
-{
-    disarm(d);
-    for (int i = 0; i < SERVICE_PORTS; i++)
-        co_close(TAKE(d->listener[i], -1));
-    if (d->state == DOOR_WAITING)
-        d->state = DOOR_OFF;
-}
-
-static int hold(struct door *d, struct err *err)
-{
-    const struct service_port *p = d->service->ports;
-
-    for (int i = 0; i < SERVICE_PORTS && p[i].name; i++) {
-        d->port[i] = port_of(&p[i]);
-        d->listener[i] = listen_on(&p[i], d->port[i], err);
-        if (d->listener[i] < 0) {
-            let_go(d);
-            snprintf(d->error, sizeof(d->error), "%s", err->msg);
-            return -1;
-        }
-    }
-    d->error[0] = 0;
-    arm(d);
-    return 0;
-}
 
 /* ---- one service's life ---- */
 
 /* The first line a service says: "ready", or a sentence. false: the sentence is in d->error. */
 static bool read_ready(struct door *d, int fd)
 {
-    char text[READY_BYTES + 1];
+    char text[READY_BYTES + 1] = "";
     int64_t until = co_in(service_limits.start_ms);
     ssize_t n, have = 0;
 
@@ -209,7 +103,8 @@ static bool live(struct door *d)
     d->state = DOOR_STARTING;
     d->started_ms = co_now();
     d->starts++;
-    if (start_service(guest, d->service, d->listener, inside, &d->child, &said, &err)) {
+    if (start_service(door_place.guest, d->service, d->listener, door_place.inside, &d->child,
+                      &said, &err)) {
         snprintf(d->error, sizeof(d->error), "%s", err.msg);
         return false;
     }
@@ -225,7 +120,7 @@ static bool live(struct door *d)
     if (!ready)
         return false;
     if (WIFEXITED(d->child.status) &&
-        (!WEXITSTATUS(d->child.status) || WEXITSTATUS(d->child.status) == RUN_EXIT_YIELD))
+        (!WEXITSTATUS(d->child.status) || WEXITSTATUS(d->child.status) == SERVICE_YIELD))
         return true;
     note_end(d);
     return d->ending;
@@ -236,30 +131,32 @@ static void run_door(void *arg)
     struct door *d = arg;
     bool well, steady;
 
-    if (co_now() < d->not_before) {
+    if (co_now() < d->not_before && d->unable) {
         refuse_waiting(d->listener, d->service->name, d->error);
-        arm(d);
+        door_arm(d);
         return;
     }
+    /* one that started and then died may well live the next time: its clients wait for that */
+    if (co_now() < d->not_before)
+        co_sleep(MIN(d->not_before, co_in(service_limits.start_ms)));
     well = live(d);
     steady = co_now() - d->started_ms >= STEADY_MS;
     if (well || steady)
         d->failures = 0;
     if (!well) {
-        bool early = d->state == DOOR_STARTING;
-
+        d->unable = d->state == DOOR_STARTING;
         failed(d);
-        if (early)
+        if (d->unable)
             refuse_waiting(d->listener, d->service->name, d->error);
         else if (d->failures == 1)
             d->not_before = 0; /* the first crash costs nobody who comes next anything */
     }
     d->state = DOOR_OFF;
-    if (d->ending || (well && WEXITSTATUS(d->child.status) == RUN_EXIT_YIELD))
-        let_go(d);
+    if (d->ending || (well && WEXITSTATUS(d->child.status) == SERVICE_YIELD))
+        door_let_go(d);
     d->ending = false;
-    if (d->listener[0] >= 0)
-        arm(d);
+    if (door_listens(d))
+        door_arm(d);
 }
 
 static void watch(void *arg)
@@ -267,14 +164,14 @@ static void watch(void *arg)
     (void)arg;
     for (;;) {
         struct epoll_event ev;
-        int n = epoll_wait(set, &ev, 1, 0);
+        int n = epoll_wait(door_place.set, &ev, 1, 0);
 
         if (n > 0) {
-            disarm(ev.data.ptr);
+            door_disarm(ev.data.ptr);
             if (co_go(run_door, ev.data.ptr, NULL))
-                arm(ev.data.ptr);
+                door_arm(ev.data.ptr);
             co_pass();
-        } else if (co_wait(set, CO_IN, NEVER)) {
+        } else if (co_wait(door_place.set, CO_IN, NEVER)) {
             return;
         }
     }
@@ -286,16 +183,14 @@ void doors_open(struct guest *g, bool sandbox)
 {
     struct err err = { 0 };
 
-    guest = g;
-    inside = sandbox;
-    set = epoll_create1(EPOLL_CLOEXEC);
-    if (set < 0)
+    door_place = (struct door_place){ g, sandbox, epoll_create1(EPOLL_CLOEXEC) };
+    if (door_place.set < 0)
         return;
     for (const struct service *const *s = services; *s && ndoors < DOORS; s++) {
         struct door *d = &doors[ndoors++];
 
         *d = (struct door){ .service = *s, .listener = { -1, -1, -1 } };
-        if (wanted(d) && hold(d, &err))
+        if (door_wanted(d, map_get(&g->env, "COVE_SERVICES")) && door_hold(d, &err))
             log_warn("a service's port cannot be had", KV("service", (*s)->name),
                      KV("error", err.msg));
     }
@@ -306,25 +201,104 @@ void doors_open(struct guest *g, bool sandbox)
 static bool moved(const struct door *d)
 {
     for (int i = 0; i < SERVICE_PORTS && d->service->ports[i].name; i++)
-        if (d->port[i] != port_of(&d->service->ports[i]))
+        if (d->port[i] != door_port(&d->service->ports[i]))
             return true;
     return false;
 }
 
 /* A service that runs already goes on as it is: its clients are in the middle of something. */
-void doors_configure(void)
+static void configure(const char *list)
 {
     struct err err = { 0 };
 
     for (struct door *d = doors; d < doors + ndoors; d++) {
-        bool want = wanted(d);
+        bool want = door_wanted(d, list);
 
         if (d->state == DOOR_WAITING && (!want || moved(d)))
-            let_go(d);
-        if (d->state == DOOR_OFF && want && hold(d, &err))
+            door_let_go(d);
+        if (d->state == DOOR_OFF && want && door_hold(d, &err))
             log_warn("a service's port cannot be had", KV("service", d->service->name),
                      KV("error", err.msg));
     }
+}
+
+void doors_configure(void)
+{
+    if (door_place.guest)
+        configure(map_get(&door_place.guest->env, "COVE_SERVICES"));
+}
+
+/* ---- lending ---- */
+
+/* One that runs goes on without the port: it cannot be given to it any more. */
+static void take_back(void *arg)
+{
+    struct err err = { 0 };
+
+    (void)arg;
+    for (struct door *d = doors; d < doors + ndoors; d++)
+        for (int i = 0; i < SERVICE_PORTS; i++) {
+            bool idle = d->state == DOOR_OFF || d->state == DOOR_WAITING;
+
+            if (!d->lent[i] || !idle || door_hold_port(d, i, &err))
+                continue;
+            d->state = DOOR_WAITING;
+            d->armed = true;
+            door_arm_port(d, i);
+            d->error[0] = 0;
+        }
+}
+
+/* Whoever does not bind it within that time was no server after all. */
+static void take_back_later(void *arg)
+{
+    if (!co_sleep(co_in(LEND_MS)))
+        take_back(arg);
+}
+
+/* The service's other ports stay. */
+static void lend(struct door *d, int i)
+{
+    epoll_ctl(door_place.set, EPOLL_CTL_DEL, d->listener[i], NULL);
+    co_close(TAKE(d->listener[i], -1));
+    d->lent[i] = true;
+    if (!door_listens(d)) {
+        d->state = DOOR_OFF;
+        d->armed = false;
+    }
+    snprintf(d->error, sizeof(d->error), "port %d is lent to a command that named it", d->port[i]);
+    if (co_go(take_back_later, NULL, NULL))
+        log_warn("no memory to take a port back");
+}
+
+void doors_before(const struct process_config *c)
+{
+    const char *list = map_get(&c->envs, "COVE_SERVICES");
+
+    if (list && door_place.guest)
+        configure(list);
+    for (struct door *d = doors; d < doors + ndoors; d++)
+        for (int i = 0; i < SERVICE_PORTS; i++)
+            if (d->state == DOOR_WAITING && d->listener[i] >= 0 && lend_wanted(c, d->port[i]))
+                lend(d, i);
+}
+
+static bool any_lent(const struct door *d)
+{
+    for (int i = 0; i < SERVICE_PORTS; i++)
+        if (d->lent[i])
+            return true;
+    return false;
+}
+
+/* In a coroutine: who has just ended must not wait for it. */
+void doors_after(void)
+{
+    for (const struct door *d = doors; d < doors + ndoors; d++)
+        if (any_lent(d)) {
+            co_go(take_back, NULL, NULL);
+            return;
+        }
 }
 
 static struct door *find(const char *name, struct err *err)
@@ -359,7 +333,7 @@ int doors_release(const char *name, struct err *err)
     if (!d)
         return -1;
     if (d->state == DOOR_WAITING)
-        let_go(d);
+        door_let_go(d);
     else
         end_running(d);
     return 0;
@@ -371,7 +345,7 @@ int doors_claim(const char *name, struct err *err)
 
     if (!d)
         return -1;
-    return d->state == DOOR_OFF ? hold(d, err) : 0;
+    return d->state == DOOR_OFF ? door_hold(d, err) : 0;
 }
 
 void doors_stop(void)
@@ -381,7 +355,7 @@ void doors_stop(void)
             kill(d->child.pid, SIGTERM); /* all at once: they share the time they get */
     for (struct door *d = doors; d < doors + ndoors; d++) {
         end_running(d);
-        let_go(d);
+        door_let_go(d);
     }
 }
 
@@ -390,7 +364,7 @@ size_t doors_held(void)
     size_t n = 0;
 
     for (const struct door *d = doors; d < doors + ndoors; d++)
-        n += d->listener[0] >= 0;
+        n += door_listens(d);
     return n;
 }
 

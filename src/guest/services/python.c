@@ -14,6 +14,8 @@
 #include "guest/services/capture.h"
 #include "guest/services/service.h"
 
+#define CERTIFICATES "/etc/ssl/certs/ca-certificates.crt"
+
 extern char **environ;
 
 enum { PROBE_MS = 20000, PROBE_BYTES = 8192, CONFIG_BYTES = 4096 };
@@ -219,7 +221,7 @@ char **python_envp(const struct python *p, struct arena *a)
 
     while (environ[n])
         n++;
-    envp = arena_alloc(a, sizeof(*envp) * (n + 4));
+    envp = arena_alloc(a, sizeof(*envp) * (n + 5));
     n = 0;
     for (char **e = environ; *e; e++)
         if (strncmp(*e, "PATH=", 5) && strncmp(*e, "VIRTUAL_ENV=", 12) &&
@@ -228,6 +230,9 @@ char **python_envp(const struct python *p, struct arena *a)
     envp[n++] = arena_printf(a, "VIRTUAL_ENV=%s", p->venv);
     envp[n++] = arena_printf(a, "PATH=%s/bin:%s:" PYTHON_LAYER "/bin", p->venv,
                              service_env("PATH", "/usr/local/bin:/usr/bin:/bin"));
+    /* uv trusts only what it brings along, unless told: the machine may have authorities more */
+    if (!getenv("SSL_CERT_FILE") && !access(CERTIFICATES, R_OK))
+        envp[n++] = arena_printf(a, "SSL_CERT_FILE=" CERTIFICATES);
     return envp;
 }
 

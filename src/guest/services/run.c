@@ -38,16 +38,22 @@ struct run {
     int status;
 };
 
+/* Before there is a second thread: one that does not block them would be ended by them. */
+static void block_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, set, NULL);
+}
+
 static int open_signals(void)
 {
-    sigset_t wanted;
+    sigset_t set;
 
-    sigemptyset(&wanted);
-    sigaddset(&wanted, SIGTERM);
-    sigaddset(&wanted, SIGINT);
-    sigaddset(&wanted, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &wanted, NULL);
-    return signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
+    block_signals(&set);
+    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
 /* ---- one service in its own process ---- */
@@ -72,8 +78,6 @@ static bool in_use(void)
     return context.service->busy && context.service->busy();
 }
 
-/* Nothing parks between the last look and the end: a client that comes then is still in the
- * kernel's queue, and the service is started again for it. */
 static void watch_idle(void *arg)
 {
     int64_t look = MIN(service_limits.idle_ms / 4, (int64_t)LOOK_MAX_MS);
@@ -86,7 +90,6 @@ static void watch_idle(void *arg)
         } else if (co_now() - last >= service_limits.idle_ms) {
             *(bool *)arg = true;
             co_cond_wake(&idle);
-            return;
         }
     }
 }
@@ -95,7 +98,7 @@ static void serve_port(void *arg)
 {
     int i = (int)(intptr_t)arg;
 
-    httpd_listen(context.server[i], RUN_LISTENERS + i);
+    httpd_listen(context.server[i], SERVICE_LISTENERS + i);
 }
 
 static void say(const char *line)
@@ -130,30 +133,38 @@ static int bring_up(const struct service *s, struct err *err)
         struct addr a = { .len = sizeof(a.sa) };
         const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)&a.sa;
 
-        if (getsockname(RUN_LISTENERS + i, (struct sockaddr *)&a.sa, &a.len))
-            return err_sys(err, "services %s --doors: descriptor %d", s->name, RUN_LISTENERS + i);
-        fcntl(RUN_LISTENERS + i, F_SETFD, FD_CLOEXEC);
+        if (getsockname(SERVICE_LISTENERS + i, (struct sockaddr *)&a.sa, &a.len))
+            return err_sys(err, "services %s --doors: descriptor %d", s->name,
+                           SERVICE_LISTENERS + i);
+        fcntl(SERVICE_LISTENERS + i, F_SETFD, FD_CLOEXEC);
         context.port[i] = ntohs(in->sin_port); /* at the same place for both families */
     }
     return s->start(&context, err);
 }
 
+/* Nothing parks between the last look and the end: a client that comes then is still in the
+ * kernel's queue, and the service is started again for it. */
 static void wait_for_end(struct run *r)
 {
     AUTO(co_closep) int signals = open_signals();
     struct signalfd_siginfo info;
     bool idle_now = false;
+    int caught = 0;
 
     co_cond_init(&idle);
     if (signals < 0 || co_go(watch_idle, &idle_now, NULL))
         return;
-    while (!idle_now && read(signals, &info, sizeof(info)) != sizeof(info))
-        if (co_cond_wait_fd(&idle, signals, CO_IN, NEVER) < 0)
+    while (!caught && !(idle_now && !in_use())) {
+        idle_now = false;
+        if (read(signals, &info, sizeof(info)) == sizeof(info))
+            caught = (int)info.ssi_signo;
+        else if (co_cond_wait_fd(&idle, signals, CO_IN, NEVER) < 0)
             break;
-    if (!idle_now && info.ssi_signo == SIGUSR1)
-        r->status = RUN_EXIT_YIELD;
+    }
+    if (caught == SIGUSR1)
+        r->status = SERVICE_YIELD;
     log_info("ending", KV("service", r->service->name),
-             KV("why", idle_now ? "idle" : sigabbrev_np((int)info.ssi_signo)));
+             KV("why", caught ? sigabbrev_np(caught) : "idle"));
     co_cancel_all(); /* the watcher's argument lives here */
 }
 
@@ -298,7 +309,9 @@ int run_main(int argc, char **argv)
     struct run r = { 0 };
     struct err err = { 0 };
     int got = parse(&r, argc, argv, &err);
+    sigset_t set;
 
+    block_signals(&set);
     if (!got && !r.inherited)
         got = prepare_place(&r, &err);
     if (got < 0) {

@@ -21,7 +21,11 @@
 #include "base/setting.h"
 #include "io/httpd.h"
 
-enum { SERVICE_PORTS = 3 };
+enum {
+    SERVICE_PORTS = 3,
+    SERVICE_LISTENERS = 3, /* descriptor of the first listening socket */
+    SERVICE_YIELD = 75,    /* exit status: somebody else wants the ports */
+};
 
 struct service_port {
     const char *name;          /* "jupyter"; NULL ends the list */

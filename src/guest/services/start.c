@@ -6,12 +6,12 @@
 #include "guest/services/start.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "guest/kernels/kernels.h"
 #include "guest/process_env.h"
-#include "guest/services/run.h"
 #include "guest/user.h"
 
 enum { ARGUMENTS = 96 };
@@ -29,28 +29,63 @@ static void add_settings(struct strs *args, struct arena *a)
         }
 }
 
-static int spawn_it(struct guest *g, const struct process_start *start, const int *listener,
-                    int said, struct child *out, struct err *err)
+/* Where Cove was started without root, one id is all that there is inside. */
+static bool is_mapped(uid_t uid)
+{
+    AUTO(closep) int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+    char text[1024];
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+    struct str rest = { text, (size_t)MAX(n, (ssize_t)0) }, line, word;
+
+    while (str_cut(rest, '\n', &line, &rest) || line.n) {
+        uint64_t v[3] = { 0 };
+        size_t have = 0;
+
+        while (have < ARRAY_LEN(v) && str_next(&line, ' ', &word))
+            have += !str_u64(word, &v[have]); /* not the empty one between two blanks */
+        if (uid >= v[0] && uid - v[0] < v[2])
+            return true;
+        if (!rest.n)
+            break;
+    }
+    return n <= 0; /* it cannot be told: then it is tried */
+}
+
+static int find_user(struct guest *g, struct arena *a, struct user *out, struct err *err)
+{
+    if (user_find(g, a, NULL, out, err))
+        return -1;
+    return out->switchable && !is_mapped(out->uid) ? user_find(g, a, "root", out, err) : 0;
+}
+
+static int spawn_it(struct guest *g, const struct service *s, const struct process_start *start,
+                    const int *listener, int said, struct child *out, struct err *err)
 {
     AUTO(process_env_free) struct process_env env = { 0 };
     AUTO(closep) int cwd = process_env_build(&env, g, start, err);
     AUTO(closep) int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
     AUTO(closep) int self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+    AUTO(closep) int spare = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     const struct user *u = start->user;
+    int pass[SERVICE_PORTS];
     size_t n = 0;
 
     if (cwd < 0)
         return -1;
-    if (nowhere < 0 || self < 0)
-        return err_sys(err, nowhere < 0 ? "/dev/null" : "/proc/self/exe");
-    while (n < SERVICE_PORTS && listener[n] >= 0)
-        n++;
+    if (nowhere < 0 || self < 0 || spare < 0)
+        return err_sys(err, "%s",
+                       nowhere < 0 ? "/dev/null"
+                       : self < 0  ? "/proc/self/exe"
+                                   : "socket");
+    /* a socket that listens nowhere stands for a port that somebody else has just now */
+    for (; n < SERVICE_PORTS && s->ports[n].name; n++)
+        pass[n] = listener[n] >= 0 ? listener[n] : spare;
     return spawn_start(&(struct spawn){ .paths = env.paths,
                                         .argv = env.argv,
                                         .envp = env.envp,
                                         .program = self,
                                         .stdio = { nowhere, said, nowhere },
-                                        .pass = listener,
+                                        .pass = pass,
                                         .npass = n,
                                         .cwd = cwd,
                                         .root = g->chrooted ? g->root : -1,
@@ -73,7 +108,7 @@ int start_service(struct guest *g, const struct service *s, const int listener[S
     struct user *user = arena_alloc(&a, sizeof(*user));
     int p[2], r;
 
-    if (user_find(g, &a, NULL, user, err))
+    if (find_user(g, &a, user, err))
         return err_in(err, "the sandbox's user");
     items[config.args.n++] = services_word;
     items[config.args.n++] = arena_strdup(&a, str_of(s->name));
@@ -84,8 +119,8 @@ int start_service(struct guest *g, const struct service *s, const int listener[S
     if (pipe2(p, O_CLOEXEC))
         return err_sys(err, "pipe");
     fcntl(p[0], F_SETFL, O_NONBLOCK);
-    r = spawn_it(g, &(struct process_start){ .config = &config, .user = user }, listener, p[1], out,
-                 err);
+    r = spawn_it(g, s, &(struct process_start){ .config = &config, .user = user }, listener, p[1],
+                 out, err);
     close(p[1]);
     if (r) {
         close(p[0]);
