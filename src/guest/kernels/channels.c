@@ -200,17 +200,55 @@ static void read_link(void *arg)
     links_put(r.links);
 }
 
+/* The three are dialled at once: each is a few turns of the kernel's own threads. */
+struct dialling {
+    struct links *links;
+    const char *identity;
+    int left;
+    struct err err; /* of one that failed */
+    struct co_cond done;
+};
+
+struct dial_one {
+    struct dialling *d;
+    enum channel channel;
+};
+
+static void dial_one(void *arg)
+{
+    struct dial_one *one = arg;
+    struct dialling *d = one->d;
+    struct engine *e = d->links->engine;
+    struct err err = { 0 };
+    char address[160];
+
+    engine_address(e, one->channel, address, sizeof(address));
+    if (zmtp_dial(&d->links->link[one->channel], address, ZMTP_DEALER, str_of(d->identity),
+                  (uint64_t)kernels_limits.message_bytes, &e->dead, co_in(CONNECT_MS), &err))
+        d->err = err;
+    d->left--;
+    co_cond_wake(&d->done);
+}
+
 static int dial(struct links *l, struct err *err)
 {
-    char address[160], identity[33];
+    char identity[33];
+    struct dialling d = { .links = l, .identity = identity, .left = CHANNEL_IOPUB };
+    struct dial_one ones[CHANNEL_IOPUB];
 
     id_hex(identity, 32);
+    co_cond_init(&d.done);
     for (int i = 0; i < CHANNEL_IOPUB; i++) {
-        engine_address(l->engine, (enum channel)i, address, sizeof(address));
-        if (zmtp_dial(&l->link[i], address, ZMTP_DEALER, str_of(identity),
-                      (uint64_t)kernels_limits.message_bytes, &l->engine->dead, co_in(CONNECT_MS),
-                      err))
-            return -1;
+        ones[i] = (struct dial_one){ &d, (enum channel)i };
+        if (co_go(dial_one, &ones[i], NULL))
+            abort();
+    }
+    while (d.left) /* they use our stack, and have a deadline of their own */
+        if (co_cond_wait(&d.done, NEVER))
+            co_pass();
+    if (d.err.code) {
+        *err = d.err;
+        return -1;
     }
     return 0;
 }

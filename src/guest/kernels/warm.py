@@ -15,6 +15,8 @@ import socket
 import sys
 
 sock = socket.socket(fileno=os.dup(0))
+HEAD_START_S = 0.7
+forked = []
 null = os.open("/dev/null", os.O_RDWR)
 os.dup2(null, 0)
 os.close(null)
@@ -73,6 +75,7 @@ def answer(request):
     if pid == 0:
         become_kernel(request, parent)
         return True
+    forked.append(pid)
     fd = os.pidfd_open(pid)
     sock.sendmsg([json.dumps({"pid": pid}).encode()],
                  [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
@@ -80,9 +83,9 @@ def answer(request):
     return False
 
 
-def serve(block):
-    """Answers requests; True in a new kernel, which has nothing more to do here."""
-    while block or select.select([sock], [], [], 0)[0]:
+def serve(seconds):
+    """Answers requests until none came for so long; True in a new kernel, which has nothing more to do here."""
+    while select.select([sock], [], [], seconds)[0]:
         data = sock.recv(1 << 20)
         if not data:
             os._exit(0)
@@ -131,16 +134,19 @@ def main():
         sock.send(json.dumps({"error": f"{sys.executable}: {e}"}).encode())
         return
     gc.disable()
-    if serve(False):  # who waits already is not made to wait for the warming
+    # Who waits already is not made to wait for the warming, nor to share the processor with it: his
+    # kernel begins first.
+    if serve(0) or (forked and serve(HEAD_START_S)):
         return
     try:
         warm()
     except Exception as e:  # another version of ipykernel: colder forks, but forks
         print("not warmed:", repr(e), file=sys.stderr)
     gc.collect()
+    forked.clear()
     gc.freeze()  # or collections in the children would unshare every page
     sock.send(json.dumps({"ready": True, "modules": len(sys.modules)}).encode())
-    serve(True)
+    serve(None)
 
 
 main()
