@@ -21,7 +21,10 @@ def environment(bench, name):
 
 
 def client(mode, url, *more):
-    run = subprocess.run([VENV / "bin/python", CLIENT, mode, url, *map(str, more)], capture_output=True, text=True, timeout=300, check=False)
+    try:
+        run = subprocess.run([VENV / "bin/python", CLIENT, mode, url, *map(str, more)], capture_output=True, text=True, timeout=100, check=False)
+    except subprocess.TimeoutExpired:
+        raise CannotMeasure(f"{mode} at {url}: no end within 100 s") from None
     if run.returncode:
         raise CannotMeasure(run.stderr.strip()[-300:])
     return [float(line) for line in run.stdout.split()]
