@@ -5,8 +5,9 @@ second. Requests come as JSON on descriptor 0, a SEQPACKET socket; each is answe
 a pidfd. The parent never makes a thread, an event loop or a ZeroMQ context: none of them survives a fork.
 It ends, and its kernels with it, when the other end of the socket is closed.
 """
-import array
 import gc
+gc.disable()  # imports make much that stays: looking through it again and again is a tenth of their time
+import array  # noqa: E402
 import json
 import os
 import select
@@ -47,7 +48,6 @@ def become_kernel(request, parent):
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     reseed()
-    gc.enable()
     sys.argv = ["ipykernel_launcher", "-f", request["file"]]
     import importlib
     importlib.invalidate_caches()
@@ -60,6 +60,10 @@ def become_kernel(request, parent):
             context.setsockopt(zmq.XPUB_NODROP, 1)
             super().init_iopub(context)
             context.sockopts.pop(zmq.XPUB_NODROP, None)
+
+        def start(self):
+            gc.enable()
+            super().start()
 
     # a history in memory: the file costs an fsync, and all kernels would wait for its lock
     KernelApp.launch_instance(sys.argv[1:] + ["--HistoryManager.hist_file=:memory:",
@@ -133,7 +137,7 @@ def main():
     except Exception as e:
         sock.send(json.dumps({"error": f"{sys.executable}: {e}"}).encode())
         return
-    gc.disable()
+    gc.freeze()  # or collections in the children would unshare every page
     # Who waits already is not made to wait for the warming, nor to share the processor with it: his
     # kernel begins first.
     if serve(0) or (forked and serve(HEAD_START_S)):
@@ -144,7 +148,7 @@ def main():
         print("not warmed:", repr(e), file=sys.stderr)
     gc.collect()
     forked.clear()
-    gc.freeze()  # or collections in the children would unshare every page
+    gc.freeze()
     sock.send(json.dumps({"ready": True, "modules": len(sys.modules)}).encode())
     serve(None)
 
