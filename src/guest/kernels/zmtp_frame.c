@@ -27,10 +27,11 @@ void zmtp_parts_end(struct zmtp_parts *p)
 
 struct str zmtp_part(const struct zmtp_parts *p, size_t i)
 {
-    size_t from = i ? p->ends[i - 1] : ZMTP_ROOM;
+    size_t from;
 
     if (i >= p->n)
         return (struct str){ "", 0 };
+    from = i ? p->ends[i - 1] : ZMTP_ROOM;
     return (struct str){ p->bytes.data + from, p->ends[i] - from };
 }
 

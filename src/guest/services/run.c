@@ -275,8 +275,8 @@ static void print_services_help(void)
 /* 0 go on, 1 answered, -1 with err. */
 static int parse(struct run *r, int argc, char **argv, struct err *err)
 {
-    static const struct setting *const tables[] = { service_settings, kernels_settings, http_settings,
-                                                    NULL };
+    static const struct setting *const tables[] = { service_settings, kernels_settings,
+                                                    http_settings, NULL };
 
     for (int i = 2; i < argc; i++) {
         const struct service *s = service_find(argv[i]);
