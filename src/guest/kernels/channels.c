@@ -95,6 +95,7 @@ static void push(struct channels *c, struct message *m)
 {
     if (c->count == c->cap) {
         size_t cap = c->cap ? c->cap * 2 : 16;
+        // NOLINTNEXTLINE(bugprone-sizeof-expression): a row of pointers
         struct message **bigger = xcalloc(cap, sizeof(*bigger));
 
         for (size_t i = 0; i < c->count; i++)
@@ -343,13 +344,12 @@ static void serve(struct channels *c, struct ws *ws)
 {
     struct ws_message m;
     struct err err = { 0 };
-    int r;
 
     if (need_links(c, &err)) {
         close_with(ws, &err);
         return;
     }
-    while (c->ws == ws && (r = ws_read(ws, &m, &err)) > 0)
+    while (c->ws == ws && ws_read(ws, &m, &err) > 0)
         if (forward(c, &m, &err)) {
             close_with(ws, &err);
             return;

@@ -117,13 +117,14 @@ static void read_link(void *arg)
 
 static int open_link(struct engine *e, enum channel channel, int64_t until, struct err *err)
 {
+    bool hears = channel == CHANNEL_IOPUB;
     struct reader *r;
-    char address[160], identity[33];
+    char address[160], identity[33] = "";
 
     engine_address(e, channel, address, sizeof(address));
-    id_hex(identity, 32);
-    if (zmtp_dial(&e->link[channel], address, channel == CHANNEL_IOPUB ? ZMTP_SUB : ZMTP_DEALER,
-                  channel == CHANNEL_IOPUB ? (struct str){ 0 } : str_of(identity),
+    if (!hears)
+        id_hex(identity, 32);
+    if (zmtp_dial(&e->link[channel], address, hears ? ZMTP_SUB : ZMTP_DEALER, str_of(identity),
                   (uint64_t)kernels_limits.message_bytes, &e->dead, until, err))
         return -1;
     r = xmalloc(sizeof(*r));

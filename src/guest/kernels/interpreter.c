@@ -47,10 +47,10 @@ static const struct language {
 /* The kernel spec for a language, or NULL. */
 static const char *spec_for(const struct kernelspecs *specs, const struct language *l)
 {
-    const struct kernelspec *k = kernelspecs_find(specs, l->spec);
+    const struct kernelspec *named = kernelspecs_find(specs, l->spec), *k;
 
-    if (k)
-        return k->name;
+    if (named)
+        return named->name;
     list_each(k, &specs->all, all)
         if (k->language && str_iis(str_of(k->language), l->language))
             return k->name;
@@ -360,6 +360,7 @@ static void take_message(struct listener *l, struct message *m)
         return;
     if (r->count == r->cap) {
         r->cap = r->cap ? r->cap * 2 : 16;
+        // NOLINTNEXTLINE(bugprone-sizeof-expression): a row of pointers
         r->queue = xrealloc(r->queue, r->cap * sizeof(*r->queue));
     }
     r->queue[r->count++] = message_get(m);

@@ -288,5 +288,7 @@ struct str message_default(struct message *m, bool *binary)
             put_object(m, &m->text);
     }
     *binary = m->binary;
-    return m->unfit ? (struct str){ 0 } : buf_str(&m->text);
+    if (m->unfit)
+        return (struct str){ 0 };
+    return buf_str(&m->text);
 }

@@ -24,7 +24,7 @@ static bool skip_escape(struct cursor *c)
     if (++c->p == c->end)
         return false;
     if (*c->p != 'u')
-        return memchr("\"\\/bfnrt", *c->p++, 8) != NULL;
+        return *c->p && strchr("\"\\/bfnrt", *c->p++);
     if (c->end - c->p < 5)
         return false;
     for (int i = 1; i < 5; i++)
@@ -246,7 +246,9 @@ struct str scan_get(struct str json, const char *name)
     const char *const names[] = { name, NULL };
     struct str out;
 
-    return scan_object(json, names, &out) ? (struct str){ 0 } : out;
+    if (scan_object(json, names, &out))
+        out = (struct str){ 0 };
+    return out;
 }
 
 struct str scan_plain(struct str raw)

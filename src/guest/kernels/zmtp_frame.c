@@ -153,6 +153,8 @@ ssize_t zmtp_feed(struct zmtp_parser *in, const void *p, size_t n, enum zmtp_eve
 
 /* ---- the handshake ---- */
 
+static const unsigned char mechanism[20] = "NULL"; /* padded with zeros */
+
 void zmtp_encode_greeting(unsigned char out[static ZMTP_GREETING])
 {
     memset(out, 0, ZMTP_GREETING);
@@ -160,18 +162,16 @@ void zmtp_encode_greeting(unsigned char out[static ZMTP_GREETING])
     out[8] = 1; /* as libzmq does: to a peer of version 1 it looks like a long empty identity */
     out[9] = 0x7f;
     out[10] = 3;
-    memcpy(out + 12, "NULL", 4);
+    memcpy(out + 12, mechanism, sizeof(mechanism));
 }
 
 int zmtp_check_greeting(const unsigned char in[static ZMTP_GREETING], struct err *err)
 {
-    static const unsigned char null[20] = "NULL";
-
     if (in[0] != 0xff || !(in[9] & 1))
         return err_set(err, ERR_UPSTREAM, "the peer does not speak ZMTP");
     if (in[10] < 3)
         return err_set(err, ERR_UPSTREAM, "the peer speaks ZMTP %d, not 3", in[10]);
-    if (memcmp(in + 12, null, sizeof(null)) != 0)
+    if (memcmp(in + 12, mechanism, sizeof(mechanism)) != 0)
         return err_set(err, ERR_UPSTREAM, "the peer wants security mechanism '%.20s', not NULL",
                        (const char *)in + 12);
     return 0;
