@@ -7,6 +7,13 @@ struct cursor {
     const char *p, *end;
 };
 
+static struct cursor at_start(struct str s)
+{
+    const char *p = s.p ? s.p : ""; /* nothing may be added to NULL, not even 0 */
+
+    return (struct cursor){ p, p + s.n };
+}
+
 static bool skip_blank(struct cursor *c) /* false at the end */
 {
     while (c->p < c->end && (*c->p == ' ' || *c->p == '\n' || *c->p == '\t' || *c->p == '\r'))
@@ -179,7 +186,7 @@ static bool skip_value(struct cursor *c)
 
 bool scan_valid(struct str json)
 {
-    struct cursor c = { json.p, json.p + json.n };
+    struct cursor c = at_start(json);
 
     return json.n && skip_value(&c) && !skip_blank(&c) && utf8_valid(json);
 }
@@ -188,7 +195,7 @@ bool scan_valid(struct str json)
  * closing bracket, and at the very first with the opening one. */
 static bool next_element(struct str *rest, char bracket, struct str *key, struct str *value)
 {
-    struct cursor c = { rest->p, rest->p + rest->n };
+    struct cursor c = at_start(*rest);
     const char *from;
 
     if (!rest->n || !skip_blank(&c) || (*c.p != bracket && *c.p != ','))
@@ -221,7 +228,7 @@ bool scan_item(struct str *rest, struct str *value) { return next_element(rest, 
 
 static bool only_closing(struct str rest, bool empty)
 {
-    struct cursor c = { rest.p, rest.p + rest.n };
+    struct cursor c = at_start(rest);
 
     if (empty && (!skip_blank(&c) || *c.p++ != '{'))
         return false;
@@ -311,12 +318,14 @@ static size_t take_unicode(const char *p, const char *end, uint32_t *cp)
 char *scan_string(struct arena *a, struct str raw)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    struct cursor c = { raw.p, raw.p + raw.n };
-    const char *p = raw.p + 1, *end = raw.p + raw.n - 1;
+    struct cursor c = at_start(raw);
+    const char *p, *end;
     char *text, *out;
 
     if (raw.n < 2 || !skip_string(&c) || c.p != c.end)
         return NULL;
+    p = raw.p + 1;
+    end = raw.p + raw.n - 1;
     out = text = arena_alloc(a, raw.n); /* an escape is never shorter than what it stands for */
     while (p < end) {
         uint32_t cp;
