@@ -108,3 +108,9 @@ void logfile_take_log(struct logfile *l)
     sink = l;
     log_sink = write_line;
 }
+
+void logfile_raw(struct str text)
+{
+    if (sink)
+        logfile_write(sink, text);
+}

@@ -15,5 +15,6 @@ void logfile_close(struct logfile *l);                  /* NULL is harmless */
 
 /* Lines of log.h go there too from now on; NULL: nowhere. */
 void logfile_take_log(struct logfile *l);
+void logfile_raw(struct str text); /* text as it is, to where those lines go */
 
 #endif

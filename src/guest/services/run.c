@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "guest/kernels/kernels.h"
 #include "guest/path.h"
 #include "guest/services/doors.h"
 #include "guest/services/logfile.h"
@@ -254,7 +255,7 @@ static int prepare_place(const struct run *r, struct err *err)
 
 static void print_services_help(void)
 {
-    static const struct setting *const tables[] = { service_settings, NULL };
+    static const struct setting *const tables[] = { service_settings, kernels_settings, NULL };
     AUTO(buf_free) struct buf b = { 0 };
 
     buf_puts(&b, "usage: cove-guest services [NAME ...] [--set NAME=VALUE]\n\n"
@@ -274,7 +275,8 @@ static void print_services_help(void)
 /* 0 go on, 1 answered, -1 with err. */
 static int parse(struct run *r, int argc, char **argv, struct err *err)
 {
-    static const struct setting *const tables[] = { service_settings, http_settings, NULL };
+    static const struct setting *const tables[] = { service_settings, kernels_settings,
+                                                    http_settings, NULL };
 
     for (int i = 2; i < argc; i++) {
         const struct service *s = service_find(argv[i]);

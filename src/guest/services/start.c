@@ -10,20 +10,23 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "guest/kernels/kernels.h"
 #include "guest/process_env.h"
 #include "guest/user.h"
 
-enum { ARGUMENTS = 48 };
+enum { ARGUMENTS = 96 };
 
 /* The bounds in force here are the service's too. */
 static void add_settings(struct strs *args, struct arena *a)
 {
+    static const struct setting *const tables[] = { service_settings, kernels_settings };
     char set[] = "--set";
 
-    for (const struct setting *s = service_settings; s->name && args->n + 2 <= ARGUMENTS; s++) {
-        args->items[args->n++] = arena_strdup(a, str_of(set));
-        args->items[args->n++] = arena_printf(a, "%s=%lld", s->name, (long long)*s->value);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(tables); i++)
+        for (const struct setting *s = tables[i]; s->name && args->n + 2 <= ARGUMENTS; s++) {
+            args->items[args->n++] = arena_strdup(a, str_of(set));
+            args->items[args->n++] = arena_printf(a, "%s=%lld", s->name, (long long)*s->value);
+        }
 }
 
 /* Where Cove was started without root, one id is all that there is inside. */

@@ -2,10 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "guest/kernels/interpreter.h"
 #include "guest/services/rest.h"
 #include "guest/services/service.h"
 
-const struct service *const services[] = { &rest_service, NULL };
+const struct service *const services[] = { &rest_service, &kernels_service, NULL };
 
 struct service_limits service_limits = {
     .idle_ms = 300000,

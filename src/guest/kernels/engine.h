@@ -1,0 +1,66 @@
+/* engine.h - one kernel process and our private sockets to it. What a client sees as one kernel may
+ * be several engines, one after the other: a restart takes a new one.
+ *
+ *   e = engine_start(spec, cwd, env, err);          a process
+ *   engine_wait(e, until, err);                     it answers, and its output reaches us
+ *   engine_ask(e, ...)                              requests of our own
+ *   engine_stop(e); engine_put(e);
+ */
+#ifndef GUEST_KERNELS_ENGINE_H
+#define GUEST_KERNELS_ENGINE_H
+
+#include "guest/kernels/kernels.h"
+#include "guest/kernels/message.h"
+#include "io/spawn.h"
+
+struct engine {
+    unsigned refs; /* its owner, and each of its coroutines */
+    struct kernelspec *spec;
+    struct kernel *owner; /* NULL: parked, or given up */
+    char *file;           /* the connection file */
+    char *base;           /* "ipc:///...-" or "tcp://127.0.0.1:"; a port follows */
+    unsigned port[CHANNELS];
+    char key[65];
+    struct signer signer;
+    bool forked;
+    struct child child; /* where we started it ourselves */
+    pid_t pid;
+    int pidfd;                  /* where a warmed parent did */
+    struct zmtp link[CHANNELS]; /* ours: shell, control and iopub */
+    bool connected, heard;      /* the links are up; something came on iopub */
+    bool ready, dead, stopping;
+    char why[256]; /* why it is dead before it was ready */
+    struct co_cond changed;
+    struct list asking; /* struct ask */
+};
+
+/* An engine whose process runs; its sockets follow in the background. */
+struct engine *engine_start(struct kernelspec *spec, const char *cwd, const struct map *env,
+                            struct err *err);
+int engine_wait(struct engine *e, int64_t until, struct err *err);
+struct engine *engine_get(struct engine *e);
+void engine_put(struct engine *e);
+
+/* A request of ours and its reply. */
+struct ask {
+    struct list node;
+    char id[33];
+    struct message *reply; /* the asker's to put */
+};
+
+int engine_send(struct engine *e, enum channel channel, const char *type, struct str content,
+                struct ask *ask, struct err *err);
+int engine_await(struct engine *e, struct ask *ask, int64_t until, struct err *err);
+void engine_forget(struct ask *ask); /* always, at the end: it lives on somebody's stack */
+/* The three in one; out may be NULL. */
+int engine_ask(struct engine *e, enum channel channel, const char *type, struct str content,
+               int64_t until, struct message **out, struct err *err);
+
+void engine_signal(struct engine *e, int signal); /* to its process group */
+int engine_interrupt(struct engine *e, struct err *err);
+void engine_stop(struct engine *e, bool restart); /* politely, then by force; parks */
+void engine_kill(struct engine *e);               /* by force; does not wait */
+
+void engine_address(const struct engine *e, enum channel channel, char *out, size_t n);
+
+#endif

@@ -1,0 +1,373 @@
+/* kernel_life.c - how a kernel begins, begins again, and ends. */
+#include <errno.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "base/id.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "guest/kernels/kernel.h"
+#include "guest/kernels/scan.h"
+
+enum { ADAPT_MS = 10000 };
+
+/* ---- what a client asked for ---- */
+
+void kernel_new_id(char out[static 37])
+{
+    static const int groups[] = { 8, 4, 4, 4, 12 };
+    char hex[33];
+    size_t at = 0, from = 0;
+
+    id_hex(hex, 32);
+    hex[12] = '4'; /* version 4, variant 10 */
+    hex[16] = "89ab"[hex[16] & 3];
+    for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
+        memcpy(out + at, hex + from, (size_t)groups[i]);
+        at += (size_t)groups[i];
+        from += (size_t)groups[i];
+        out[at++] = '-';
+    }
+    out[36] = 0;
+}
+
+static int take_id(struct kernel *k, const char *wanted, struct err *err)
+{
+    if (!wanted || !*wanted) {
+        kernel_new_id(k->id);
+        return 0;
+    }
+    if (strlen(wanted) != 36 || strspn(wanted, "0123456789abcdef-") != 36)
+        return err_set(err, ERR_INVALID, "field 'kernel_id' must be a UUID in small letters");
+    if (kernels_find(str_of(wanted)))
+        return err_set(err, ERR_CONFLICT, "kernel %s exists already", wanted);
+    snprintf(k->id, sizeof(k->id), "%s", wanted);
+    return 0;
+}
+
+/* A directory of that name; a path that is none means the one above it, as for a notebook. */
+static char *find_cwd(const char *path, const struct map *env)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+    const char *wanted = map_get(env, "KERNEL_WORKING_DIR");
+    struct stat st;
+    char *slash;
+
+    if (wanted && *wanted == '/')
+        path = wanted;
+    if (!path || !*path)
+        return xstrdup(kernels.home);
+    if (*path != '/')
+        buf_printf(&b, "%s/", kernels.home);
+    buf_puts(&b, path);
+    while (stat(buf_cstr(&b), &st) || !S_ISDIR(st.st_mode)) {
+        slash = strrchr(b.data, '/');
+        if (!slash || slash == b.data)
+            return xstrdup(kernels.home);
+        *slash = 0;
+        b.len = (size_t)(slash - b.data);
+    }
+    return xstrdup(buf_cstr(&b));
+}
+
+static int copy_env(struct kernel *k, const struct map *env, struct err *err)
+{
+    k->env.items = xcalloc(env->n + 1, sizeof(*k->env.items));
+    for (size_t i = 0; i < env->n; i++) {
+        const struct map_item *it = &env->items[i];
+
+        if (!it->key[0] || strchr(it->key, '='))
+            return err_set(err, ERR_INVALID, "field 'env': '%.64s' cannot be a variable's name",
+                           it->key);
+        k->env.items[i] = (struct map_item){ xstrdup(it->key), xstrdup(it->value) };
+        k->env.n++;
+    }
+    return 0;
+}
+
+/* ---- engines ---- */
+
+/* A parked kernel began without knowing for whom: it is told now, by a silent request. */
+static int adapt(struct kernel *k, struct engine *e, struct err *err)
+{
+    AUTO(buf_free) struct buf code = { 0 }, content = { 0 };
+
+    if (!k->env.n && !strcmp(k->cwd, kernels.home))
+        return 0;
+    buf_puts(&code, "__import__('os').chdir(");
+    scan_quote(&code, k->cwd);
+    buf_puts(&code, ")\n__import__('os').environ.update({");
+    for (size_t i = 0; i < k->env.n; i++)
+        json_kv_str(&code, k->env.items[i].key, k->env.items[i].value);
+    buf_puts(&code, "})\n");
+    json_open(&content, '{');
+    json_key(&content, "code");
+    json_put_str(&content, buf_str(&code));
+    json_kv_bool(&content, "silent", true);
+    json_kv_bool(&content, "store_history", false);
+    json_kv_bool(&content, "allow_stdin", false);
+    json_close(&content, '}');
+    return engine_ask(e, CHANNEL_SHELL, "execute_request", buf_str(&content), co_in(ADAPT_MS), NULL,
+                      err);
+}
+
+static struct engine *new_engine(struct kernel *k, struct err *err)
+{
+    struct engine *e = kernels_take_parked(k->spec);
+    struct err why = { 0 };
+
+    if (e && !adapt(k, e, &why))
+        return e;
+    if (e) {
+        log_warn("parked kernel not usable", KV("error", why.msg));
+        engine_kill(e);
+        engine_put(e);
+    }
+    return engine_start(k->spec, k->cwd, &k->env, err);
+}
+
+static void tell_changed(struct kernel *k)
+{
+    struct listener *l;
+
+    list_each(l, &k->listeners, node)
+        l->changed(l);
+    co_cond_wake(&k->changed);
+}
+
+static void set_engine(struct kernel *k, struct engine *e)
+{
+    struct engine *before = k->engine;
+
+    if (before)
+        before->owner = NULL;
+    k->engine = e;
+    if (e)
+        e->owner = k;
+    tell_changed(k);
+    engine_put(before);
+}
+
+struct engine *kernel_engine(struct kernel *k, int64_t until, struct err *err)
+{
+    for (;;) {
+        struct engine *e = k->engine;
+
+        if (k->removed || k->state == KERNEL_DEAD) {
+            err_set(err, ERR_UNAVAILABLE, "kernel %s is dead%s%s", k->id, k->reason ? ": " : "",
+                    k->reason ? k->reason : "");
+            return NULL;
+        }
+        if (e && e->ready && !e->dead)
+            return engine_get(e);
+        if (!e || k->restarting) {
+            if (co_cond_wait(&k->changed, until)) {
+                err_set(err, ERR_TIMEOUT, "kernel %s is not ready yet", k->id);
+                return NULL;
+            }
+            continue;
+        }
+        engine_get(e);
+        if (engine_wait(e, until, err) && (!e->dead || k->engine == e) && !k->restarting) {
+            engine_put(e);
+            return NULL;
+        }
+        engine_put(e);
+    }
+}
+
+/* ---- creation ---- */
+
+/* The first answer of a new kernel makes it idle, and its failure makes it dead, with a reason. */
+static void await_first(void *arg)
+{
+    struct kernel *k = arg;
+    struct engine *e = engine_get(k->engine);
+    struct err err = { 0 };
+
+    if (engine_wait(e, co_in(kernels_limits.start_ms), &err) == 0 && k->state == KERNEL_STARTING)
+        kernel_set_state(k, KERNEL_IDLE);
+    engine_put(e);
+    kernel_put(k);
+}
+
+static struct kernel *make(struct kernelspec *spec)
+{
+    struct kernel *k = xcalloc(1, sizeof(*k));
+
+    k->refs = 1;
+    k->spec = kernelspec_get(spec);
+    list_init(&k->all);
+    list_init(&k->listeners);
+    list_init(&k->kept);
+    co_cond_init(&k->drained);
+    co_cond_init(&k->changed);
+    return k;
+}
+
+static int begin(struct kernel *k, const struct kernel_spec *s, struct err *err)
+{
+    struct engine *e;
+
+    if (take_id(k, s->id, err) || copy_env(k, s->env, err))
+        return -1;
+    k->cwd = find_cwd(s->path, &k->env);
+    kernel_set_state(k, KERNEL_STARTING);
+    kernels.count++; /* before we park: the bound holds for many at once */
+    e = new_engine(k, err);
+    if (!e) {
+        kernels.count--;
+        return -1;
+    }
+    set_engine(k, e);
+    if (e->ready)
+        kernel_set_state(k, KERNEL_IDLE);
+    list_push(&kernels.all, &k->all);
+    if (!e->ready && co_go(await_first, kernel_get(k), NULL))
+        abort();
+    return 0;
+}
+
+struct kernel *kernel_create(const struct kernel_spec *s, struct err *err)
+{
+    struct kernelspecs specs;
+    struct kernelspec *spec;
+    struct kernel *k = NULL;
+
+    kernelspecs_load(&specs);
+    spec = kernelspecs_find(&specs, s->name);
+    if (!spec) {
+        err_set(err, ERR_NOT_FOUND, "there is no kernel spec named '%.100s'", s->name);
+    } else if ((int64_t)kernels.count >= kernels_limits.count) {
+        err_set(err, ERR_DENIED, "Resource Limit: kernel.count=%lld kernels run already",
+                (long long)kernels_limits.count);
+    } else {
+        k = make(spec);
+        if (begin(k, s, err)) {
+            kernel_put(k);
+            k = NULL;
+        }
+    }
+    kernelspecs_free(&specs);
+    kernels_prepare();
+    return k;
+}
+
+/* ---- again ---- */
+
+static void fail_for_good(struct kernel *k, const char *why)
+{
+    free(k->reason);
+    k->reason = xstrdup(why);
+    log_warn("kernel is dead", KV("kernel", k->id), KV("reason", why));
+    kernel_set_state(k, KERNEL_DEAD);
+    kernel_say(k, "dead");
+    tell_changed(k);
+}
+
+static int replace(struct kernel *k, enum kernel_state how, struct err *err)
+{
+    struct engine *old = k->engine ? engine_get(k->engine) : NULL, *e;
+    int r;
+
+    kernel_set_state(k, how);
+    kernel_say(k, "restarting");
+    if (old) {
+        if (!old->dead)
+            engine_stop(old, true);
+        set_engine(k, NULL);
+        engine_put(old);
+    }
+    e = k->removed ? NULL : new_engine(k, err);
+    if (!e)
+        return k->removed ? err_set(err, ERR_NOT_FOUND, "the kernel was removed") : -1;
+    set_engine(k, e);
+    engine_get(e);
+    r = engine_wait(e, co_in(kernels_limits.start_ms), err);
+    engine_put(e);
+    return r;
+}
+
+static int restart(struct kernel *k, enum kernel_state how, struct err *err)
+{
+    int r;
+
+    k->restarting = true;
+    r = replace(k, how, err);
+    k->restarting = false;
+    if (r && !k->removed)
+        fail_for_good(k, err->msg);
+    else if (!r)
+        kernel_set_state(k, KERNEL_IDLE);
+    kernels_prepare();
+    return r;
+}
+
+int kernel_restart(struct kernel *k, struct err *err)
+{
+    while (k->restarting)
+        if (co_cond_wait(&k->changed, co_in(kernels_limits.start_ms)))
+            return err_set(err, ERR_CONFLICT, "kernel %s is being restarted already", k->id);
+    free(TAKE(k->reason, NULL));
+    k->restarts = 0;
+    return restart(k, KERNEL_RESTARTING, err);
+}
+
+static void autorestart(void *arg)
+{
+    struct kernel *k = arg;
+    struct err err = { 0 };
+
+    if (!k->removed && !k->restarting)
+        restart(k, KERNEL_AUTORESTARTING, &err);
+    kernel_put(k);
+}
+
+/* One that dies as soon as it begins is given up: the fifth time, as Jupyter does. */
+void kernel_engine_died(struct kernel *k, struct engine *e)
+{
+    char why[256];
+    bool was_ready = e->ready;
+
+    if (k->removed || k->restarting || k->engine != e)
+        return;
+    if (co_now() - k->restarted_at > kernels_limits.stable_ms)
+        k->restarts = 0;
+    k->restarted_at = co_now();
+    if (!was_ready || k->restarts++ >= kernels_limits.restarts || kernels.ending) {
+        snprintf(why, sizeof(why), "%s",
+                 was_ready ? "it ended too often, too soon after its start"
+                           : (e->why[0] ? e->why : "it ended while it started"));
+        fail_for_good(k, why);
+        return;
+    }
+    if (co_go(autorestart, kernel_get(k), NULL))
+        abort();
+}
+
+/* ---- the end ---- */
+
+void kernel_remove(struct kernel *k)
+{
+    struct engine *e;
+
+    if (k->removed)
+        return;
+    k->removed = true;
+    list_remove(&k->all);
+    kernels.count--;
+    kernel_get(k);
+    e = k->engine ? engine_get(k->engine) : NULL;
+    if (e) {
+        e->owner = NULL;
+        if (!e->dead)
+            engine_stop(e, false);
+        engine_put(e);
+    }
+    kernel_set_state(k, KERNEL_DEAD);
+    kernel_say(k, "dead");
+    set_engine(k, NULL); /* others may hold the kernel yet, but its files go now */
+    kernel_put(k);
+    kernel_put(k); /* the table's */
+}

@@ -1,0 +1,250 @@
+/* kernels.c - see kernels.h: the table, parking, culling. */
+#include "guest/kernels/kernels.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "bash_py.h"
+#include "guest/kernels/kernel.h"
+#include "guest/kernels/warm.h"
+
+enum { CLOSE_MS = 2500 };
+
+struct kernels_limits kernels_limits = {
+    .count = 256,
+    .message_bytes = 256 << 20,
+    .queue_bytes = 8 << 20,
+    .replay_bytes = 4 << 20,
+    .replay_count = 10000,
+    .start_ms = 60000,
+    .stop_ms = 2500,
+    .restarts = 5,
+    .stable_ms = 10000,
+    .park = 1,
+    .cull_idle_s = 0,
+    .cull_interval_s = 300,
+};
+
+const struct setting kernels_settings[] = {
+    { "kernel.count", &kernels_limits.count, 1, 65536, "kernels that may run at once" },
+    { "kernel.message-bytes", &kernels_limits.message_bytes, 1 << 16, INT64_C(4) << 30,
+      "bytes of one message of a kernel" },
+    { "kernel.queue-bytes", &kernels_limits.queue_bytes, 1 << 16, 1 << 30,
+      "bytes waiting for a slow client before its kernel is held back" },
+    { "kernel.replay-bytes", &kernels_limits.replay_bytes, 0, 1 << 30,
+      "bytes kept for a client that went away and may come back" },
+    { "kernel.replay-count", &kernels_limits.replay_count, 0, 1 << 24,
+      "messages kept for a client that went away and may come back" },
+    { "kernel.start-ms", &kernels_limits.start_ms, 100, INT32_MAX,
+      "time a new kernel has to answer" },
+    { "kernel.stop-ms", &kernels_limits.stop_ms, 0, 60000,
+      "time a kernel has to end when asked to, before it is made to" },
+    { "kernel.restarts", &kernels_limits.restarts, 0, 1000,
+      "times a kernel that dies is started again before it is given up" },
+    { "kernel.stable-ms", &kernels_limits.stable_ms, 0, INT32_MAX,
+      "time after which a kernel's earlier deaths are forgotten" },
+    { "kernel.park", &kernels_limits.park, 0, 1, "1: a ready kernel waits for the next client" },
+    { "kernel.cull-idle-s", &kernels_limits.cull_idle_s, 0, INT32_MAX,
+      "seconds without use after which a kernel is ended; 0: never" },
+    { "kernel.cull-interval-s", &kernels_limits.cull_interval_s, 1, INT32_MAX,
+      "seconds between two looks for such kernels" },
+    { "kernel.cull-connected", &kernels_limits.cull_connected, 0, 1,
+      "1: also kernels that a client is connected to" },
+    { "kernel.cull-busy", &kernels_limits.cull_busy, 0, 1, "1: also kernels that are busy" },
+    { 0 },
+};
+
+struct kernels kernels = { .log = -1, .all = LIST_INIT(kernels.all) };
+
+void kernels_touch(void) { kernels.used_at = clock_wall_s(); }
+
+struct kernel *kernels_find(struct str id)
+{
+    struct kernel *k;
+
+    list_each(k, &kernels.all, all)
+        if (str_is(id, k->id))
+            return k;
+    return NULL;
+}
+
+/* ---- in advance ---- */
+
+static struct kernelspec *default_spec(void)
+{
+    struct kernelspecs specs;
+    struct kernelspec *spec;
+
+    kernelspecs_load(&specs);
+    spec = kernelspecs_find(&specs, NULL);
+    spec = spec && spec->python ? kernelspec_get(spec) : NULL;
+    kernelspecs_free(&specs);
+    return spec;
+}
+
+/* One ready kernel, forked only when the parent is warm: before, its fork would be a slow start
+ * that competes with the client who waits for his. */
+static void park(void *arg)
+{
+    struct kernelspec *spec = default_spec();
+    struct err err = { 0 };
+    struct engine *e = NULL;
+
+    (void)arg;
+    if (spec) {
+        warm_prepare(spec->python, kernels.dir, kernels.log);
+        warm_wait(spec->python, co_in(kernels_limits.start_ms));
+    }
+    if (spec && kernels_limits.park && warm_is_ready(spec->python) && !kernels.ending)
+        e = engine_start(spec, kernels.home, &(struct map){ 0 }, &err);
+    if (e && !engine_wait(e, co_in(kernels_limits.start_ms), &err) && !kernels.ending &&
+        !kernels.parked)
+        kernels.parked = TAKE(e, NULL);
+    if (e) {
+        engine_kill(e);
+        engine_put(e);
+    }
+    if (err.code)
+        log_warn("no kernel could be parked", KV("error", err.msg));
+    kernelspec_put(spec);
+    kernels.parking = false;
+}
+
+void kernels_prepare(void)
+{
+    if (kernels.parking || kernels.parked || kernels.ending)
+        return;
+    kernels.parking = true;
+    if (co_go(park, NULL, NULL))
+        kernels.parking = false;
+}
+
+struct engine *kernels_take_parked(const struct kernelspec *spec)
+{
+    struct engine *e = kernels.parked;
+
+    if (!e || e->dead || !spec->python || strcmp(spec->python, e->spec->python) != 0 || spec->env.n)
+        return NULL;
+    return TAKE(kernels.parked, NULL);
+}
+
+/* ---- culling ---- */
+
+static bool idle_too_long(const struct kernel *k, int64_t now_us)
+{
+    if (k->state == KERNEL_DEAD)
+        return kernels_limits.cull_idle_s > 0;
+    if (!kernels_limits.cull_idle_s || k->hidden ||
+        now_us - k->active_us < kernels_limits.cull_idle_s * 1000000)
+        return false;
+    return (!k->connections || kernels_limits.cull_connected) &&
+           (k->state != KERNEL_BUSY || kernels_limits.cull_busy);
+}
+
+static struct kernel *next_to_cull(void)
+{
+    int64_t now_us = clock_wall_s() * 1000000;
+    struct kernel *k;
+
+    list_each(k, &kernels.all, all)
+        if (idle_too_long(k, now_us))
+            return k;
+    return NULL;
+}
+
+static void cull(void *arg)
+{
+    struct kernel *k;
+
+    (void)arg;
+    while (!co_sleep(co_in(kernels_limits.cull_interval_s * 1000)))
+        while ((k = next_to_cull())) {
+            log_info("culled", KV("kernel", k->id));
+            kernel_remove(k);
+        }
+}
+
+/* ---- the beginning and the end ---- */
+
+static int make_directory(struct err *err)
+{
+    const char *base = getenv("XDG_RUNTIME_DIR");
+    AUTO(buf_free) struct buf b = { 0 };
+
+    /* Socket names have a hundred bytes in all: a long directory is no use. */
+    if (!base || !*base || strlen(base) > 60 || access(base, W_OK))
+        base = "/tmp";
+    buf_printf(&b, "%s/cove-kernels-XXXXXX", base);
+    if (!mkdtemp(b.data))
+        return err_sys(err, "make %s", b.data);
+    kernels.dir = xstrdup(b.data);
+    return 0;
+}
+
+static int write_bash_kernel(struct err *err)
+{
+    AUTO(buf_free) struct buf path = { 0 };
+    AUTO(closep) int fd = -1;
+
+    buf_printf(&path, "%s/bash.py", kernels.dir);
+    fd = open(buf_cstr(&path), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, bash_py, sizeof(bash_py) - 1) != (ssize_t)sizeof(bash_py) - 1)
+        return err_sys(err, "write %s", buf_cstr(&path));
+    return 0;
+}
+
+int kernels_open(const char *home, int log, struct err *err)
+{
+    if (make_directory(err) || write_bash_kernel(err))
+        return -1;
+    kernels.home = xstrdup(home);
+    kernels.log = log;
+    kernels_touch();
+    if (co_go(cull, NULL, &kernels.culler))
+        return err_set(err, ERR_INTERNAL, "no memory for a coroutine");
+    return 0;
+}
+
+static void remove_one(void *arg)
+{
+    struct kernel *k = arg;
+
+    kernel_remove(k);
+    kernel_put(k);
+}
+
+void kernels_close(void)
+{
+    AUTO(buf_free) struct buf path = { 0 };
+    int64_t until = co_in(CLOSE_MS);
+    struct engine *parked = TAKE(kernels.parked, NULL);
+    struct kernel *k;
+
+    kernels.ending = true;
+    co_cancel(kernels.culler);
+    if (parked) {
+        engine_kill(parked);
+        engine_put(parked);
+    }
+    list_each(k, &kernels.all, all)
+        if (co_go(remove_one, kernel_get(k), NULL))
+            kernel_put(k);
+    while (kernels.count && co_now() < until && !co_sleep(co_in(10)))
+        ;
+    warm_stop();
+    while (kernels.engines && co_now() < until && !co_sleep(co_in(10)))
+        ;
+    for (const char *const *name = (const char *const[]){ "warm.py", "bash.py", NULL }; *name;
+         name++) {
+        path.len = 0;
+        buf_printf(&path, "%s/%s", kernels.dir, *name);
+        unlink(buf_cstr(&path));
+    }
+    if (rmdir(kernels.dir))
+        log_debug("left behind", KV("directory", kernels.dir));
+}

@@ -1,0 +1,104 @@
+/* service.c - the service "kernels": Jupyter's port and the code interpreter's, in one process,
+ * since both show the same kernels. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "guest/kernels/interpreter.h"
+#include "guest/kernels/jupyter.h"
+#include "guest/kernels/kernel.h"
+#include "guest/services/logfile.h"
+#include "guest/services/python.h"
+#include "guest/services/service.h"
+#include "io/ws.h"
+
+enum { WS_BYTES = 100 << 20 };
+
+static int log_pipe[2] = { -1, -1 };
+
+/* What kernels write past their messages goes into the log through us: a file of their own would
+ * have no bound. */
+static void copy_log(void *arg)
+{
+    char text[4096];
+    ssize_t n;
+
+    (void)arg;
+    while ((n = co_read(log_pipe[0], text, sizeof(text), NEVER)) > 0)
+        logfile_raw((struct str){ text, (size_t)n });
+    co_close(TAKE(log_pipe[0], -1));
+}
+
+static int open_kernel_log(struct err *err)
+{
+    if (pipe2(log_pipe, O_CLOEXEC))
+        return err_sys(err, "pipe");
+    fcntl(log_pipe[0], F_SETFL, O_NONBLOCK);
+    if (co_go(copy_log, NULL, NULL))
+        return err_set(err, ERR_INTERNAL, "no memory for a coroutine");
+    return 0;
+}
+
+/* Kernels live in the sandbox's Python environment: what is installed in one is seen by all, and by
+ * the REST service. Without a Python there are still other kernels, and commands. */
+static void use_python(void)
+{
+    AUTO(arena_free) struct arena a = { 0 };
+    struct err err = { 0 };
+    const struct python *p = python_prepare(&err);
+    char **envp = p ? python_envp(p, &a) : NULL;
+
+    if (!p)
+        log_warn("no Python", KV("error", err.msg));
+    for (; envp && *envp; envp++) {
+        char *eq = strchr(*envp, '=');
+
+        if (eq && (!strncmp(*envp, "PATH=", 5) || !strncmp(*envp, "VIRTUAL_ENV=", 12))) {
+            AUTO(freep) char *name = xstrndup(*envp, (size_t)(eq - *envp));
+
+            setenv(name, eq + 1, 1);
+        }
+    }
+}
+
+static int start(struct service_context *x, struct err *err)
+{
+    const char *home = service_env("HOME", "/tmp");
+
+    if (access(home, X_OK))
+        home = "/";
+    ws_limits.message_bytes = MAX(ws_limits.message_bytes, (int64_t)WS_BYTES);
+    use_python();
+    if (open_kernel_log(err) || kernels_open(home, log_pipe[1], err))
+        return -1;
+    jupyter_set_token(service_env("KG_AUTH_TOKEN", service_env("JUPYTER_TOKEN", NULL)));
+    runtime_open(home);
+    x->server[0] = &jupyter_server;
+    x->server[1] = &interpreter_server;
+    kernels_prepare();
+    return 0;
+}
+
+static bool busy(void) { return kernels.count > 0; }
+
+static void stop(void)
+{
+    kernels_close();
+    co_close(TAKE(log_pipe[1], -1));
+}
+
+const struct service kernels_service = {
+    .name = "kernels",
+    .ports = { { "jupyter", 8888, "JUPYTER_KERNEL_GATEWAY_APP_PORT",
+                 "JUPYTER_KERNEL_GATEWAY_APP_HOST" },
+               { "interpreter", 49999, "COVE_INTERPRETER_PORT", "COVE_INTERPRETER_HOST" } },
+    .log_file = "jupyter-kernel.log",
+    .log_variable = "JUPYTER_KERNEL_GATEWAY_APP_LOG",
+    .help = "Jupyter kernels and the code interpreter",
+    .start = start,
+    .busy = busy,
+    .stop = stop,
+};

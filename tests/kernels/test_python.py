@@ -1,0 +1,64 @@
+"""What people do in kernels works in forked ones as in others."""
+import pytest
+from service import Kernel, wait_for
+
+PIECES = {
+    "numpy": ("import numpy as np; print(int((np.eye(300) @ np.ones(300)).sum()))", "300"),
+    "pandas": ("import pandas as pd; print(int(pd.DataFrame({'a': range(10)}).a.sum()))", "45"),
+    "processes": ("import multiprocessing as m\ndef f(x): return x * x\n"
+                  "with m.get_context('fork').Pool(2) as p: print(sum(p.map(f, range(10))))", "285"),
+    "threads": ("import threading\nl = []\nt = threading.Thread(target=l.append, args=(1,)); t.start(); t.join(); print(l)", "[1]"),
+    "await": ("import asyncio\nawait asyncio.sleep(0.01)\nprint('slept')", "slept"),
+    "shell": ("!echo from the shell", "from the shell"),
+    "subprocess": ("import subprocess; print(subprocess.run(['echo', 'x'], capture_output=True, text=True).stdout.strip())", "x"),
+    "pickle": ("import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__name__)", "A"),
+    "timeit": ("%timeit -n1 -r1 pass", None),
+    "main": ("print(__name__)", "__main__"),
+    "help": ("help(len)", None),
+}
+
+
+@pytest.mark.parametrize("what", PIECES)
+def test_it_works(quick, what):
+    code, expected = PIECES[what]
+    run = quick.run(code)
+    assert not run.errors, run.errors
+    if expected is not None:
+        assert run.out.strip() == expected
+
+
+def test_figures_are_shown_inline(quick):
+    run = quick.run("import matplotlib.pyplot as plt\nplt.plot([1, 2, 3]);")
+    assert any("image/png" in r for r in run.results), run.errors
+
+
+def test_random_numbers_differ_between_kernels(service):
+    seen = set()
+    for _ in range(3):
+        with Kernel(service) as k:
+            seen.add(k.run("import random, uuid, numpy, os\n"
+                           "print(random.random(), uuid.uuid4(), numpy.random.rand(), os.urandom(4))").out)
+    assert len(seen) == 3 and len({p for s in seen for p in s.split()[:3]}) == 9
+
+
+def test_the_second_kernel_was_waiting(service):
+    """It is parked: started before it was asked for."""
+    with Kernel(service):
+        pass
+    wait_for(lambda: service.log().count("by=fork") >= 2, "a parked kernel")
+    before = service.log().count("kernel started")
+    wait_for(lambda: service.call("POST", "/api/kernels", 201).json()["execution_state"] == "idle"
+             or service.log().count("kernel started") > before + 20, "a parked kernel's use")
+    for kernel in service.call("GET", "/api/kernels").json():
+        service.end_kernel(kernel["id"])
+
+
+def test_it_works_without_the_warmed_parent_too(start_service):
+    service = start_service("--set", "kernel.park=0")
+    path = service.home / ".local/share/jupyter/kernels/plain"
+    path.mkdir(parents=True)
+    (path / "kernel.json").write_text('{"argv": ["python3", "-m", "ipykernel_launcher", "--debug", "-f", "{connection_file}"],'
+                                      '"display_name": "plain", "language": "python"}')
+    with Kernel(service, name="plain") as k:
+        assert k.run("6 * 7").value == "42"
+    assert "by=exec" in service.log()

@@ -1,0 +1,152 @@
+"""Jupyter's REST interface."""
+import re
+import uuid
+
+import pytest
+import requests
+from service import Kernel, wait_for
+
+TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"
+
+
+def test_the_version_is_open_and_specs_list_what_there_is(service):
+    assert re.match(r"^\d+\.\d+\.\d+$", service.call("GET", "/api", 200).json()["version"])
+    specs = service.call("GET", "/api/kernelspecs", 200).json()
+    assert specs["default"] == "python3"
+    assert {"python3", "sandbox-kernel", "bash"} <= set(specs["kernelspecs"])
+    one = service.call("GET", "/api/kernelspecs/python3", 200).json()
+    assert one == specs["kernelspecs"]["python3"]
+    assert one["spec"]["language"] == "python" and one["spec"]["interrupt_mode"] == "signal"
+    assert "{connection_file}" in one["spec"]["argv"]
+    logo = service.call("GET", one["resources"]["logo-64x64"], 200)
+    assert logo.content.startswith(b"\x89PNG")
+    service.call("GET", "/api/kernelspecs/nonesuch", 404)
+    service.call("GET", "/kernelspecs/python3/../../../../etc/passwd", 404)
+    service.call("GET", "/kernelspecs/python3/..%2Fkernel.json", 404)
+
+
+def test_a_kernel_lives_and_ends_by_its_address(service):
+    answer = service.call("POST", "/api/kernels", 201)          # no body at all
+    model = answer.json()
+    assert answer.headers["Location"] == f"/api/kernels/{model['id']}"
+    assert set(model) == {"id", "name", "last_activity", "execution_state", "connections"}
+    assert model["name"] == "python3" and model["connections"] == 0
+    assert uuid.UUID(model["id"]).version == 4 and re.match(TIME, model["last_activity"])
+    path = f"/api/kernels/{model['id']}"
+    assert model["id"] in [k["id"] for k in service.call("GET", "/api/kernels", 200).json()]
+    wait_for(lambda: service.state(model["id"]) == "idle", "idle")
+    service.call("POST", path + "/interrupt", 204)
+    assert service.call("POST", path + "/restart", 200).json()["id"] == model["id"]
+    assert service.call("DELETE", path, 204).content == b""
+    gone = service.call("GET", path, 404).json()
+    assert gone == {"message": f"Kernel does not exist: {model['id']}", "reason": "Not Found"}
+    for method, rest in ("DELETE", ""), ("POST", "/interrupt"), ("POST", "/restart"), ("GET", "/channels"):
+        service.call(method, path + rest, 404)
+
+
+def test_a_kernel_begins_where_and_with_what_it_was_told(service):
+    (service.home / "work").mkdir(exist_ok=True)
+    chosen = str(uuid.uuid4())
+    body = {"name": "sandbox-kernel", "path": "work", "env": {"FOO": "it's \"x\"\n", "KERNEL_X": "1"}, "kernel_id": chosen}
+    with Kernel(service, **body) as k:
+        assert k.id == chosen
+        run = k.run("import os; print(os.getcwd()); print(repr(os.environ['FOO'])); print(os.environ['KERNEL_X'])")
+        assert run.out.splitlines() == [str(service.home / "work"), repr("it's \"x\"\n"), "1"]
+        service.call("POST", f"/api/kernels/{k.id}/restart", 200)
+        run = k.run("import os; print(os.getcwd(), os.environ['KERNEL_X'])")
+        assert run.out == f"{service.home}/work 1\n"
+        service.call("POST", "/api/kernels", 409, json={"kernel_id": chosen})
+    with Kernel(service, path="work/notebook.ipynb") as k:
+        assert k.run("import os; print(os.getcwd())").out.strip() == str(service.home / "work")
+
+
+@pytest.mark.parametrize("body, status, word", [
+    ("{", 400, "JSON"), ('{"env":[]}', 400, "env"), ('{"env":{"a":1}}', 400, "env"), ('{"name":"nonesuch"}', 404, "nonesuch"),
+    ('{"kernel_id":"../x"}', 400, "kernel_id"), ('{"env":{"a=b":"c"}}', 400, "a=b"),
+])
+def test_a_bad_request_is_told_what_is_wrong(service, body, status, word):
+    answer = service.call("POST", "/api/kernels", status, data=body)
+    assert word in answer.json()["message"] and answer.json()["reason"]
+
+
+def test_too_many_kernels_are_refused(start_service):
+    service = start_service("--set", "kernel.count=1", "--set", "kernel.park=0")
+    service.start_kernel()
+    assert "Resource Limit" in service.call("POST", "/api/kernels", 403).json()["message"]
+
+
+def test_sessions_are_names_with_kernels(service):
+    service.call("POST", "/api/sessions", 400, json={"type": "notebook"})
+    service.call("POST", "/api/sessions", 400, json={"path": "a.ipynb"})
+    missing = service.call("POST", "/api/sessions", 501,
+                           json={"path": "x", "type": "notebook", "kernel": {"name": "nonesuch"}}).json()
+    assert "nonesuch" in missing["message"] and missing["short_message"]
+    body = {"path": "a.ipynb", "type": "notebook", "name": "a", "kernel": {"name": "python3"}}
+    one = service.call("POST", "/api/sessions", 201, json=body)
+    model = one.json()
+    assert one.headers["Location"] == f"/api/sessions/{model['id']}"
+    assert model["notebook"] == {"path": "a.ipynb", "name": "a"} and model["kernel"]["name"] == "python3"
+    assert service.call("POST", "/api/sessions", 201, json=body).json()["id"] == model["id"]
+    path = f"/api/sessions/{model['id']}"
+    changed = service.call("PATCH", path, 200, json={"path": "b.ipynb", "kernel": {"name": "python3"}}).json()
+    assert changed["path"] == "b.ipynb" and changed["kernel"]["id"] != model["kernel"]["id"]
+    service.call("GET", f"/api/kernels/{model['kernel']['id']}", 404)       # the one before has ended
+    service.call("PATCH", path, 400, json={"kernel": {"id": "nonesuch"}})
+    assert [s["id"] for s in service.call("GET", "/api/sessions", 200).json()] == [model["id"]]
+    service.call("DELETE", path, 204)
+    service.call("GET", path, 404)
+    service.call("GET", f"/api/kernels/{changed['kernel']['id']}", 404)
+    last = service.call("POST", "/api/sessions", 201, json=body).json()
+    service.end_kernel(last["kernel"]["id"])
+    service.call("GET", f"/api/sessions/{last['id']}", 404)                 # it goes with its kernel
+
+
+def test_status_counts(service, quick):
+    status = service.call("GET", "/api/status", 200).json()
+    assert status["kernels"] >= 1 and status["connections"] >= 1
+    assert re.match(TIME, status["started"]) and re.match(TIME, status["last_activity"])
+    assert service.call("GET", f"/api/kernels/{quick.id}", 200).json()["connections"] == 1
+
+
+def test_a_token_guards_jupyters_half_in_all_its_forms(start_service):
+    service = start_service(KG_AUTH_TOKEN="s3cret")
+    url = service.url + "/api/kernels"
+    for headers in {}, {"Authorization": "token wrong"}, {"Authorization": "Basic s3cret"}:
+        assert requests.get(url, headers=headers, timeout=60).status_code == 401
+    assert requests.get(url + "?token=wrong", timeout=60).status_code == 401
+    for scheme in "token", "Token", "Bearer", "bearer":
+        assert requests.get(url, headers={"Authorization": f"{scheme} s3cret"}, timeout=60).status_code == 200
+    assert requests.get(url + "?token=s3cret", timeout=60).status_code == 200
+    assert requests.options(url, timeout=60).status_code == 200
+    assert requests.get(service.url + "/api", timeout=60).status_code == 200
+    assert requests.get(service.url + "/", timeout=60).status_code == 200       # the runtime's half
+    with Kernel(service) as k:
+        assert k.run("1 + 1").value == "2"
+    assert "s3cret" not in service.log() + (service.dir / "stderr").read_text()
+
+
+def test_browsers_may_ask_from_anywhere_unless_told_otherwise(service, start_service):
+    preflight = service.call("OPTIONS", "/api/kernels", 200)
+    assert preflight.headers["Access-Control-Allow-Origin"] == "*" and not preflight.content
+    assert "DELETE" in preflight.headers["Access-Control-Allow-Methods"]
+    strict = start_service(KG_ALLOW_ORIGIN="http://good.example")
+    kernel = strict.start_kernel()
+    with pytest.raises(Exception, match="403"):
+        strict.connect(kernel, origin="http://bad.example")
+    strict.connect(kernel, origin="http://good.example").close()
+    strict.connect(kernel, origin=strict.url).close()
+
+
+def test_idle_kernels_are_culled_when_asked_for(start_service):
+    service = start_service("--set", "kernel.cull-idle-s=1", "--set", "kernel.cull-interval-s=1")
+    kernel = service.start_kernel()
+    wait_for(lambda: service.call("GET", f"/api/kernels/{kernel}").status_code == 404, "the kernel's end")
+
+
+def test_asking_about_a_kernel_is_no_use_of_it(service, quick):
+    quick.run("1")
+    before = service.call("GET", f"/api/kernels/{quick.id}", 200).json()["last_activity"]
+    quick.follow(quick.send("kernel_info_request", {}))
+    assert service.call("GET", f"/api/kernels/{quick.id}", 200).json()["last_activity"] == before
+    quick.run("2")
+    assert service.call("GET", f"/api/kernels/{quick.id}", 200).json()["last_activity"] > before

@@ -1,0 +1,238 @@
+/* test_zmtp.c - ZMTP over a socket, against a peer that is scripted byte by byte. */
+#include "guest/kernels/zmtp.h"
+
+#include <stdlib.h>
+#include <sys/un.h>
+
+#include "base/mem.h"
+#include "io/sock.h"
+#include "net.h"
+
+static char dir[64], path[96], address[128];
+static int listener;
+
+static void begin(void)
+{
+    struct addr a;
+    char text[128];
+    struct err err = { 0 };
+
+    snprintf(dir, sizeof(dir), "/tmp/cove-zmtp-XXXXXX");
+    CHECK(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/s", dir);
+    snprintf(address, sizeof(address), "ipc://%s", path);
+    snprintf(text, sizeof(text), "unix:%s", path);
+    CHECK_INT(addr_parse(str_of(text), &a, &err), 0);
+    listener = sock_listen(&a, &err);
+    CHECK(listener >= 0);
+}
+
+static void end(void)
+{
+    co_close(listener);
+    unlink(path);
+    rmdir(dir);
+}
+
+static void greet(int fd, const char *type)
+{
+    unsigned char greeting[ZMTP_GREETING];
+    struct buf b = { 0 };
+
+    zmtp_encode_greeting(greeting);
+    buf_add(&b, greeting, sizeof(greeting));
+    zmtp_encode_ready(&b, type, (struct str){ 0 });
+    net_put(fd, buf_str(&b));
+    buf_free(&b);
+}
+
+struct script {
+    const char *type;
+    struct str then;
+    struct buf got;
+    size_t want; /* bytes to read from the client */
+    bool done;
+};
+
+static void play(void *arg)
+{
+    struct script *s = arg;
+    int fd = co_accept(listener);
+
+    CHECK(fd >= 0);
+    if (s->type)
+        greet(fd, s->type);
+    if (s->then.n)
+        net_put(fd, s->then);
+    while (s->got.len < s->want) {
+        ssize_t r;
+
+        buf_reserve(&s->got, 4096);
+        r = co_read(fd, s->got.data + s->got.len, 4096, co_in(NET_MS));
+        CHECK(r > 0);
+        s->got.len += (size_t)r;
+    }
+    co_close(fd);
+    s->done = true;
+}
+
+static void with_script(struct script *s, void (*client)(struct script *))
+{
+    begin();
+    CHECK_INT(co_go(play, s, NULL), 0);
+    client(s);
+    while (!s->done)
+        CHECK_INT(co_sleep(co_in(5)), 0);
+    buf_free(&s->got);
+    end();
+}
+
+static int dial(struct zmtp *z, enum zmtp_role role, struct err *err)
+{
+    return zmtp_dial(z, address, role, STR("id"), 100000, NULL, co_in(NET_MS), err);
+}
+
+static void reads_message(struct script *s)
+{
+    struct zmtp z = { 0 };
+    struct err err = { 0 };
+
+    (void)s;
+    CHECK_INT(dial(&z, ZMTP_DEALER, &err), 0);
+    CHECK_INT(zmtp_read(&z, co_in(NET_MS), &err), 1);
+    CHECK_INT(z.in.parts.n, 3);
+    CHECK(str_is(zmtp_part(&z.in.parts, 0), "a"));
+    CHECK_INT(zmtp_part(&z.in.parts, 1).n, 0);
+    CHECK(str_is(zmtp_part(&z.in.parts, 2), "bc"));
+    CHECK_INT(zmtp_read(&z, co_in(NET_MS), &err), 1); /* behind a PING */
+    CHECK(str_is(zmtp_part(&z.in.parts, 0), "x"));
+    CHECK_INT(zmtp_read(&z, co_in(NET_MS), &err), 0);
+    zmtp_finish(&z);
+}
+
+static void run_reads(void *arg)
+{
+    struct script s = { .type = "ROUTER",
+                        .then = STR("\1\1a\1\0\0\2bc\4\7\4PING\0\1\0\1x"),
+                        .want = ZMTP_GREETING + 45 };
+
+    (void)arg;
+    with_script(&s, reads_message);
+}
+
+TEST(a_message_is_read_in_its_parts) { test_co(run_reads, NULL); }
+
+static void large_message(struct script *s)
+{
+    struct zmtp z = { 0 };
+    struct err err = { 0 };
+
+    (void)s;
+    CHECK_INT(dial(&z, ZMTP_SUB, &err), 0);
+    CHECK_INT(zmtp_read(&z, co_in(NET_MS), &err), 1);
+    CHECK_INT(zmtp_part(&z.in.parts, 0).n, 70000);
+    CHECK_INT(zmtp_part(&z.in.parts, 0).p[69999], 'z');
+    zmtp_finish(&z);
+}
+
+static void run_large(void *arg)
+{
+    static const unsigned char head[] = { 2, 0, 0, 0, 0, 0, 1, 0x11, 0x70 };
+    struct buf b = { 0 };
+    struct script s = { .type = "XPUB", .want = ZMTP_GREETING + 45 };
+
+    (void)arg;
+    buf_add(&b, head, sizeof(head));
+    for (int i = 0; i < 70000; i++)
+        buf_putc(&b, 'z');
+    s.then = buf_str(&b);
+    with_script(&s, large_message);
+    buf_free(&b);
+}
+
+TEST(a_large_part_comes_whole) { test_co(run_large, NULL); }
+
+static void refused(struct script *s)
+{
+    struct zmtp z = { 0 };
+    struct err err = { 0 };
+    int r = dial(&z, ZMTP_DEALER, &err);
+
+    if (!r)
+        r = zmtp_read(&z, co_in(NET_MS), &err);
+    CHECK_INT(r, -1);
+    if (!strstr(err.msg, s->got.data ? s->got.data : ""))
+        test_fail(__FILE__, __LINE__, "%s", err.msg);
+    zmtp_finish(&z);
+}
+
+static const struct {
+    const char *type;
+    struct str then;
+} wrong[] = {
+    { NULL, { "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nServer: something\r\n\r\n", 68 } },
+    { "PUB", { "", 0 } },
+    { "ROUTER", { "\xf0\0", 2 } },                             /* flags that nobody knows */
+    { "ROUTER", { "\2\xff\xff\xff\xff\xff\xff\xff\xff", 9 } }, /* as much as there can be */
+    { "ROUTER", { "\2\0\0\0\0\0\2\0\0", 9 } },                 /* more than the bound */
+    { "ROUTER", { "\5\3abc", 5 } },                            /* a command in pieces */
+};
+
+static void run_wrong(void *arg)
+{
+    (void)arg;
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        struct script s = { .type = wrong[i].type, .then = wrong[i].then };
+
+        with_script(&s, refused);
+    }
+}
+
+TEST(a_peer_that_breaks_a_rule_is_refused) { test_co(run_wrong, NULL); }
+
+static void sends(struct script *s)
+{
+    static const char wanted[] = "\1\1a\1\0\0\3bcd";
+    struct str parts[] = { STR("a"), { "", 0 }, STR("bcd") };
+    struct zmtp z = { 0 };
+    struct err err = { 0 };
+
+    CHECK_INT(dial(&z, ZMTP_DEALER, &err), 0);
+    CHECK_INT(zmtp_send(&z, parts, 3, co_in(NET_MS), &err), 0);
+    while (!s->done)
+        CHECK_INT(co_sleep(co_in(5)), 0);
+    CHECK(!memcmp(s->got.data + s->got.len - (sizeof(wanted) - 1), wanted, sizeof(wanted) - 1));
+    zmtp_break(&z);
+    CHECK_INT(zmtp_send(&z, parts, 3, co_in(NET_MS), &err), -1);
+    zmtp_finish(&z);
+}
+
+static void run_sends(void *arg)
+{
+    struct script s = { .type = "ROUTER", .want = ZMTP_GREETING + 45 + 10 };
+
+    (void)arg;
+    with_script(&s, sends);
+}
+
+TEST(a_message_is_sent_in_its_parts) { test_co(run_sends, NULL); }
+
+static void run_nobody(void *arg)
+{
+    struct zmtp z = { 0 };
+    struct err err = { 0 };
+    bool stop = true;
+
+    (void)arg;
+    CHECK_INT(zmtp_dial(&z, "ipc:///nonexistent/socket", ZMTP_SUB, (struct str){ 0 }, 1000, NULL,
+                        co_in(50), &err),
+              -1);
+    CHECK(strstr(err.msg, "does not listen"));
+    CHECK_INT(zmtp_dial(&z, "ipc:///nonexistent/socket", ZMTP_SUB, (struct str){ 0 }, 1000, &stop,
+                        co_in(NET_MS), &err),
+              -1);
+    CHECK(strstr(err.msg, "has ended"));
+    zmtp_finish(&z);
+}
+
+TEST(nobody_there_is_waited_for_until_the_deadline_or_the_end) { test_co(run_nobody, NULL); }
