@@ -12,6 +12,7 @@
 #include <grp.h>
 #include <linux/close_range.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -383,6 +384,19 @@ static int become_untraceable(struct err *err)
     return 0;
 }
 
+/* A keeper that dies from now on takes us along. One that has died closed its end before it let its
+ * children go, whatever it had said until then. */
+static int tie_to_keeper(const struct inside *in, struct err *err)
+{
+    struct pollfd p = { .fd = in->sock };
+
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
+        return err_sys(err, "tie the sandbox to its keeper");
+    if (poll(&p, 1, 0) > 0 && p.revents & POLLHUP)
+        _exit(0);
+    return 0;
+}
+
 static int build(struct inside *in, struct err *err)
 {
     size_t none = 0;
@@ -390,9 +404,8 @@ static int build(struct inside *in, struct err *err)
     in->ntrees = FDPASS_MAX;
     if (wait_for(in, 't', in->trees, &in->ntrees, err) || become_root(err))
         return -1;
-    /* before the next word from the parent: if it has died already, there will be none */
-    if (in->b->flags & BIRTH_MORTAL && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
-        return err_sys(err, "tie the sandbox to its keeper");
+    if (in->b->flags & BIRTH_MORTAL && tie_to_keeper(in, err))
+        return -1;
     if (build_root(in, err) || procfs_mount(in->root, err) || mount_dev(in, err) ||
         procfs_mask(in->root, err) || mount_callers(in, err) || enter_root(in, err) ||
         loopback_up(in, err))

@@ -210,6 +210,8 @@ static void confess(struct answer *a)
     err_sys(&a->err, "hand over a network namespace");
     a->failed = true;
     if (fdpass_send(SOCKET, a, sizeof(*a), NULL, 0, 0) < 0) {
+        if (errno == EPIPE || errno == ECONNRESET)
+            return; /* nobody waits any more: we end in order */
         log_error("the network maker cannot answer", KV("error", a->err.msg));
         _exit(1);
     }

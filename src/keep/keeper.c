@@ -98,8 +98,9 @@ static void client_left(struct client *c)
     free(c);
 }
 
-/* A child that held the other end of a connection would hide our death from whoever waits there,
- * and one that held a mount namespace what is mounted in it. */
+/* A child that held the other end of a connection would hide our death from whoever waits there, a
+ * sandbox that is being built among them, and one that held a mount namespace what is mounted in
+ * it. */
 void keeper_forked(struct keeper *k)
 {
     const struct client *c;
@@ -107,8 +108,10 @@ void keeper_forked(struct keeper *k)
 
     list_each(c, &k->clients, all)
         close(c->source.fd);
-    list_each(b, &k->boxes, all)
+    list_each(b, &k->boxes, all) {
         closep(&b->mounts);
+        closep(&b->jail.sock);
+    }
     if (k->o.socket >= 0 && list_empty(&k->clients))
         close(k->o.socket);
     if (k->listener.fd >= 0)

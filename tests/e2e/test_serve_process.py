@@ -43,9 +43,9 @@ class Server(Serve):
             with contextlib.suppress(OSError):  # it may just have ended
                 if machine.comm(pid) == "cove-zygote" and proc.status_words(pid, "Uid")[0] != "0":
                     continue            # a sandbox: a copy of the zygote
-                found[machine.comm(pid)] = pid
-                todo += proc.children(pid)
-        return found
+                found.setdefault(machine.comm(pid), pid)
+                todo += sorted(proc.children(pid), key=proc.begun, reverse=True)
+        return found    # of two the older one: a sandbox is a copy of the zygote for a moment
 
     def part(self, name):
         return wait_until(lambda: self.parts().get(name), f"no {name}", 10 * SLOWER)

@@ -82,7 +82,7 @@ class World(Serve):
         with contextlib.suppress(OSError):      # one may just have ended
             for pid in proc.children(self.process.pid):
                 found |= {part: pid for part, comm in PARTS.items() if machine.comm(pid) == comm}
-            for pid in proc.children(found.get("keeper", 0)):
+            for pid in sorted(proc.children(found.get("keeper", 0)), key=proc.begun, reverse=True):    # the oldest wins
                 if proc.status_words(pid, "Uid")[0] == "0":     # the others are sandboxes
                     found |= {part: pid for part, comm in HELPERS.items() if machine.comm(pid) == comm}
         return found

@@ -47,6 +47,14 @@ def state(pid):
         return None
 
 
+def begun(pid):
+    """When it began, in clock ticks; one that has ended comes last."""
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 1 << 63
+
+
 def alive(pid):
     return state(pid) not in (None, "Z", "X")
 
