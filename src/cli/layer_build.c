@@ -8,6 +8,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,8 @@
 #include "base/pipconf.h"
 
 extern const char layer_script[];
+
+#define ARCHIVE_BYTES (8ULL << 30) /* no set of packages is that large; a runaway build is */
 
 enum { WORDS = 96, TAIL = 200, OUTPUT = 16 << 10 };
 
@@ -136,21 +140,63 @@ static _Noreturn void become_run(const struct line *l, int archive, int words)
     _exit(125);
 }
 
-/* All that is said, the end of it kept: why it failed stands there. */
-static void listen_to(int fd, bool quiet, struct buf *kept)
-{
-    char text[OUTPUT];
-    ssize_t n;
+struct output {            /* what comes out of the builder: both are a stranger's */
+    struct pollfd from[2]; /* the archive, words; -1: at its end */
+    int archive;
+    uint64_t left; /* bytes the archive may still have */
+    bool quiet;
+    struct buf kept; /* the end of what was said: why it failed stands there */
+};
 
-    while ((n = read(fd, text, sizeof(text))) > 0 || (n < 0 && errno == EINTR)) {
-        if (n < 0)
-            continue;
-        if (!quiet && write(STDERR_FILENO, text, (size_t)n) < 0)
-            quiet = true;
-        buf_add(kept, text, (size_t)n);
-        if (kept->len > 2 * (size_t)OUTPUT)
-            buf_drop(kept, kept->len - OUTPUT);
+static void hear(struct output *o, const char *text, size_t n)
+{
+    if (!o->quiet && write(STDERR_FILENO, text, n) < 0)
+        o->quiet = true;
+    buf_add(&o->kept, text, n);
+    if (o->kept.len > 2 * (size_t)OUTPUT)
+        buf_drop(&o->kept, o->kept.len - OUTPUT);
+}
+
+static int store(struct output *o, const char *bytes, size_t n, struct err *err)
+{
+    if (n > o->left)
+        return err_set(err, ERR_TOO_LARGE, "the layer has more than %llu bytes",
+                       (unsigned long long)ARCHIVE_BYTES);
+    o->left -= n;
+    while (n) {
+        ssize_t done = write(o->archive, bytes, n);
+
+        if (done < 0)
+            return err_sys(err, "write the layer's archive");
+        bytes += done;
+        n -= (size_t)done;
     }
+    return 0;
+}
+
+/* Until both streams have ended, or one has gone too far. */
+static int take_output(struct output *o, struct err *err)
+{
+    char bytes[OUTPUT];
+
+    while (o->from[0].fd >= 0 || o->from[1].fd >= 0) {
+        if (poll(o->from, 2, -1) < 0 && errno != EINTR)
+            return err_sys(err, "poll");
+        for (int i = 0; i < 2; i++) {
+            ssize_t n;
+
+            if (o->from[i].fd < 0 || !o->from[i].revents)
+                continue;
+            n = read(o->from[i].fd, bytes, sizeof(bytes));
+            if (n <= 0)
+                o->from[i].fd = -1; /* poll passes over it; the pipe is the caller's */
+            else if (i)
+                hear(o, bytes, (size_t)n);
+            else if (store(o, bytes, (size_t)n, err))
+                return -1;
+        }
+    }
+    return 0;
 }
 
 static const char *last_words(struct buf *kept)
@@ -160,32 +206,51 @@ static const char *last_words(struct buf *kept)
     return kept->len > TAIL ? kept->data + kept->len - TAIL : buf_cstr(kept);
 }
 
-int layer_build(const struct layer_build *b, struct err *err)
+static int judge(int status, const struct layer_build *b, struct buf *kept, struct err *err)
 {
-    AUTO(arena_free) struct arena a = { 0 };
-    AUTO(buf_free) struct buf kept = { 0 };
-    struct line l = { .arena = &a };
-    int p[2], status;
-    pid_t pid;
-
-    fill(&l, b);
-    if (l.n == WORDS - 1)
-        return err_set(err, ERR_LIMIT, "too many packages at once");
-    if (pipe2(p, O_CLOEXEC))
-        return err_sys(err, "pipe");
-    pid = fork();
-    if (!pid)
-        become_run(&l, b->archive, p[1]);
-    close(p[1]);
-    if (pid > 0)
-        listen_to(p[0], b->quiet, &kept);
-    close(p[0]);
-    if (pid < 0 || waitpid(pid, &status, 0) != pid)
-        return err_sys(err, "start the builder sandbox");
     if (WIFEXITED(status) && !WEXITSTATUS(status))
         return 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         return err_set(err, ERR_PRECONDITION,
                        "template '%.64s' has no python3: install it there first", b->template);
-    return err_set(err, ERR_UPSTREAM, "the builder sandbox failed: %s", last_words(&kept));
+    return err_set(err, ERR_UPSTREAM, "the builder sandbox failed: %s", last_words(kept));
+}
+
+int layer_build(const struct layer_build *b, struct err *err)
+{
+    AUTO(arena_free) struct arena a = { 0 };
+    struct output o = { .archive = b->archive, .left = ARCHIVE_BYTES, .quiet = b->quiet };
+    struct line l = { .arena = &a };
+    int out[2], words[2], status, r = -1;
+    pid_t pid;
+
+    fill(&l, b);
+    if (l.n == WORDS - 1)
+        return err_set(err, ERR_LIMIT, "too many packages at once");
+    if (pipe2(out, O_CLOEXEC))
+        return err_sys(err, "pipe");
+    if (pipe2(words, O_CLOEXEC)) {
+        close(out[0]);
+        close(out[1]);
+        return err_sys(err, "pipe");
+    }
+    pid = fork();
+    if (!pid)
+        become_run(&l, out[1], words[1]);
+    close(out[1]);
+    close(words[1]);
+    o.from[0] = (struct pollfd){ out[0], POLLIN, 0 };
+    o.from[1] = (struct pollfd){ words[0], POLLIN, 0 };
+    if (pid > 0)
+        r = take_output(&o, err);
+    if (pid > 0 && r)
+        kill(pid, SIGTERM); /* it takes its sandbox along */
+    close(out[0]);
+    close(words[0]);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        r = err_sys(err, "start the builder sandbox");
+    if (!r)
+        r = judge(status, b, &o.kept, err);
+    buf_free(&o.kept);
+    return r;
 }

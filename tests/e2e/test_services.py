@@ -5,6 +5,7 @@ import concurrent.futures
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -363,3 +364,10 @@ def test_a_sandbox_may_be_made_without_services(server):
     reply = server.call("GET", "/health", key=None, headers={"E2b-Sandbox-Id": box["id"], "E2b-Sandbox-Port": "8765"})
     assert reply.status == 502
     server.call("DELETE", f"/v1/sandboxes/{box['id']}")
+
+
+def test_without_layer_and_network_packages_name_the_missing_command(cove):
+    said = json.loads(cove.said(f"{ASK}/execute -d '{{\"code\": \"1\", \"packages\": [\"numpy\"]}}'"))
+    assert said["stdout"] == "" and said["stderr"].startswith("Failed to install packages: numpy\n")
+    # a machine whose own /usr has uv lacks nothing but the network
+    assert ("no network" if shutil.which("uv", path="/usr/local/bin:/usr/bin") else "`cove layer add python`") in said["stderr"]

@@ -320,6 +320,8 @@ TEST(a_command_that_names_a_port_wants_it)
         "-p8888 -p 8888",
         "PORT=8888 npm start",
         "listen(8888)",
+        "create_server((\"\", 8888))",
+        "bind(('0.0.0.0', 8888))",
     };
     static const char *const others[] = {
         "",
@@ -334,6 +336,11 @@ TEST(a_command_that_names_a_port_wants_it)
         "8888.5",
         "8888/tcp",
         "a10.0.0.0:8888",
+        "</dev/tcp/127.0.0.1/8888",
+        "nc -z localhost 8888",
+        "telnet  ::1 8888",
+        "connect((\"localhost\", 8888))",
+        "Client('127.0.0.1',8888)",
         "888",
     };
 

@@ -137,22 +137,6 @@ static int run_tool(char **argv, const struct python *p, const struct conn *peer
     return capture_ok(&c) ? 0 : err_set(err, ERR_UPSTREAM, "%s failed", argv[0]);
 }
 
-/* pip, where there is one, can bring uv; which needs the package index like all that follows. */
-static const char *bring_uv(const struct python *p, struct arena *a, const struct conn *peer,
-                            struct buf *words, struct err *err)
-{
-    static char m[] = "-m", pip[] = "pip", install[] = "install", quiet[] = "-q", uv[] = "uv";
-    char *argv[] = { arena_strdup(a, str_of(p->program)), m, pip, install, quiet, uv, NULL };
-    const char *found = python_find_uv(p, a, err);
-    struct err ignored;
-
-    if (found || (!python_has(p, "pip") && !python_has(p, "pip/__init__.py")))
-        return found;
-    if (run_tool(argv, p, peer, words, &ignored))
-        return NULL; /* err still says which command is missing */
-    return python_find_uv(p, a, err);
-}
-
 /* Only `lo`: uv would try for a quarter of a minute before it says so. */
 static bool has_network(void)
 {
@@ -162,6 +146,22 @@ static bool has_network(void)
     const char *line = n > 0 ? memchr(text, '\n', (size_t)n) : NULL;
 
     return fd < 0 || (line && line + 1 < text + n);
+}
+
+/* pip, where there is one, can bring uv; which needs the package index like all that follows. */
+static const char *bring_uv(const struct python *p, struct arena *a, const struct conn *peer,
+                            struct buf *words, struct err *err)
+{
+    static char m[] = "-m", pip[] = "pip", install[] = "install", quiet[] = "-q", uv[] = "uv";
+    char *argv[] = { arena_strdup(a, str_of(p->program)), m, pip, install, quiet, uv, NULL };
+    const char *found = python_find_uv(p, a, err);
+    struct err ignored;
+
+    if (found || !has_network() || !python_has(p, "pip/__init__.py"))
+        return found;
+    if (run_tool(argv, p, peer, words, &ignored))
+        return NULL; /* err still says which command is missing */
+    return python_find_uv(p, a, err);
 }
 
 static int install_now(const struct code_request *rq, const struct python *p,
@@ -303,6 +303,17 @@ int rest_code_run(const struct code_request *rq, const struct conn *peer, struct
     return r;
 }
 
+static int list_packages(struct capture *c, struct err *err)
+{
+    int r = take_turn(err);
+
+    if (r)
+        return -1;
+    r = capture_run(c, err);
+    give_turn();
+    return r;
+}
+
 void rest_code_packages(struct buf *json)
 {
     AUTO(arena_free) struct arena a = { 0 };
@@ -317,7 +328,7 @@ void rest_code_packages(struct buf *json)
         c.argv = argv;
         c.envp = python_envp(p, &a);
     }
-    if (!p || capture_run(&c, &err) || !capture_ok(&c) || c.cut ||
+    if (!p || list_packages(&c, &err) || !capture_ok(&c) || c.cut ||
         !(j = json_read(buf_str(&c.out), &err)) || !json_is_array(j))
         json_put_raw(json, STR("[]"));
     else
