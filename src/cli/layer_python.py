@@ -4,6 +4,7 @@ Arguments: requirements. Standard output: a tar of opt/cove/python, the same byt
 files. Standard error: what it is doing. Needs nothing but the standard library: uv is fetched from
 the package index by hand, since a template may have neither pip nor uv.
 """
+import glob
 import hashlib
 import html
 import io
@@ -35,9 +36,19 @@ def fail(text):
     sys.exit(1)
 
 
+def usual_index():
+    """The one that pip has when nobody names another: installed, or as Debian keeps it for new environments."""
+    sys.path += sorted(glob.glob("/usr/share/python-wheels/pip-*.whl"))
+    try:
+        from pip._internal.models.index import PyPI
+    except ImportError:
+        fail("no package index is known: give --index URL, or set index-url in pip.conf")
+    return PyPI.simple_url
+
+
 def indexes():
     first = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL") \
-        or os.environ.get("PIP_INDEX_URL") or "https://pypi.org/simple"
+        or os.environ.get("PIP_INDEX_URL") or usual_index()
     more = os.environ.get("UV_EXTRA_INDEX_URL") or os.environ.get("PIP_EXTRA_INDEX_URL") or ""
     return [first, *more.split()]
 

@@ -56,7 +56,7 @@ class Service:
             if time.monotonic() > deadline:
                 raise CannotMeasure("no kernel is parked")
             time.sleep(0.05)
-        time.sleep(0.7)
+        time.sleep(1.5)
 
     def stop(self):
         self.bench.stop(self.door)
@@ -85,7 +85,8 @@ class Gateway:
 
 
 def parked(service):
-    service.wait_parked(service.log().count("kernel started") or 1)
+    """One that waits; the figure is of no use unless one did, so its taking is looked for."""
+    service.wait_parked(service.log().count("kernel ended") + 1)
     return client("first", service.url)[0]
 
 

@@ -25,6 +25,8 @@ def service(session_dir):
     one = Service(session_dir)
     yield one
     one.stop()
+    assert "Sanitizer" not in one.log() + (one.dir / "stderr").read_text()
+    assert one.log().count("msg=serving") == 1, "it has never been started again:\n" + one.log()[-5000:]
     assert leftovers(one) == [], "the service leaves nothing behind"
 
 

@@ -75,6 +75,12 @@ def test_too_many_kernels_are_refused(start_service):
     assert "Resource Limit" in service.call("POST", "/api/kernels", 403).json()["message"]
 
 
+def test_it_describes_itself(service):
+    for path in "/api/swagger.json", "/api/swagger.yaml":
+        described = service.call("GET", path, 200).json()
+        assert "post" in described["paths"]["/api/kernels"] and "/api/sessions/{id}" in described["paths"]
+
+
 def test_sessions_are_names_with_kernels(service):
     service.call("POST", "/api/sessions", 400, json={"type": "notebook"})
     service.call("POST", "/api/sessions", 400, json={"path": "a.ipynb"})

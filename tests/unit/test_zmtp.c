@@ -166,16 +166,22 @@ static void refused(struct script *s)
     zmtp_finish(&z);
 }
 
+#define BYTES(text)                                                                                \
+    {                                                                                              \
+        (text), sizeof(text) - 1                                                                   \
+    }
+
 static const struct {
     const char *type;
     struct str then;
 } wrong[] = {
-    { NULL, { "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nServer: something\r\n\r\n", 68 } },
-    { "PUB", { "", 0 } },
-    { "ROUTER", { "\xf0\0", 2 } },                             /* flags that nobody knows */
-    { "ROUTER", { "\2\xff\xff\xff\xff\xff\xff\xff\xff", 9 } }, /* as much as there can be */
-    { "ROUTER", { "\2\0\0\0\0\0\2\0\0", 9 } },                 /* more than the bound */
-    { "ROUTER", { "\5\3abc", 5 } },                            /* a command in pieces */
+    { NULL,
+      BYTES("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nServer: something else\r\n\r\n") },
+    { "PUB", BYTES("") },
+    { "ROUTER", BYTES("\xf0\0") },                             /* flags that nobody knows */
+    { "ROUTER", BYTES("\2\xff\xff\xff\xff\xff\xff\xff\xff") }, /* as much as there can be */
+    { "ROUTER", BYTES("\2\0\0\0\0\0\2\0\0") },                 /* more than the bound */
+    { "ROUTER", BYTES("\5\3abc") },                            /* a command in pieces */
 };
 
 static void run_wrong(void *arg)

@@ -447,7 +447,6 @@ static void detach(struct channels *c, struct ws *ws)
                    (c->count && c->listener.queued > (size_t)kernels_limits.replay_bytes))
                 message_put(pop(c));
     }
-    channels_put(c);
 }
 
 static int find_session(struct call *c, char *out, size_t n, struct err *err)
@@ -490,5 +489,6 @@ int channels_serve(struct call *call, void *body, struct err *err)
     while (!w.ended) /* it uses ws, which is on our stack */
         if (co_cond_wait(&c->more, NEVER) && co_cancelled())
             co_pass();
+    channels_put(c);
     return 0;
 }

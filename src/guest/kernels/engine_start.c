@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "guest/kernels/engine_impl.h"
 #include "guest/kernels/warm.h"
+#include "guest/services/python.h"
 
 enum { FORK_MS = 15000 };
 
@@ -196,7 +197,10 @@ static int start_process(struct engine *e, const char *cwd, const struct map *en
     } else if (e->spec->python && !start_forked(e, cwd, envp, &why)) {
         r = 0;
     } else if (why.code == ERR_NOT_FOUND) {
-        err_set(err, ERR_UNAVAILABLE, "no kernel can be started: %s", why.msg);
+        err_set(err, ERR_UNAVAILABLE,
+                "no kernel can be started: %.120s; install ipykernel in the sandbox or its "
+                "template, or type `" PYTHON_COMMAND "` on the machine that runs Cove",
+                why.msg);
     } else {
         if (why.code)
             log_warn("not forked", KV("kernel", e->spec->name), KV("error", why.msg));

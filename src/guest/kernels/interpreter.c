@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "guest/kernels/interpreter_event.h"
+#include "guest/kernels/interpreter_language.h"
 #include "guest/kernels/kernel.h"
 #include "guest/kernels/scan.h"
 #include "interpreter_py.h"
@@ -28,74 +29,6 @@ struct context {
 };
 
 static struct list contexts = LIST_INIT(contexts);
-
-/* ---- languages ---- */
-
-static const struct language {
-    const char *name, *alias;
-    const char *spec;     /* the kernel spec of that name, if there is one */
-    const char *language; /* else any that says so */
-} languages[] = {
-    { "python", "python3", "python3", "python" },
-    { "bash", "sh", "bash", "bash" },
-    { "javascript", "js", "javascript", "javascript" },
-    { "typescript", "ts", "javascript", "javascript" }, /* one kernel runs both */
-    { "r", NULL, "ir", "r" },
-    { "java", NULL, "java", "java" },
-};
-
-/* The kernel spec for a language, or NULL. */
-static const char *spec_for(const struct kernelspecs *specs, const struct language *l)
-{
-    const struct kernelspec *named = kernelspecs_find(specs, l->spec), *k;
-
-    if (named)
-        return named->name;
-    list_each(k, &specs->all, all)
-        if (k->language && str_iis(str_of(k->language), l->language))
-            return k->name;
-    return NULL;
-}
-
-/* Languages that only a kernel spec of the sandbox knows, remembered for their contexts. */
-static const struct language *learn(const char *name)
-{
-    enum { LEARNED = 32 };
-    static struct language learned[LEARNED];
-    static size_t n;
-    char *text;
-
-    for (size_t i = 0; i < n; i++)
-        if (str_iis(str_of(name), learned[i].name))
-            return &learned[i];
-    if (n == LEARNED)
-        return NULL;
-    text = xstrdup(name);
-    learned[n] = (struct language){ text, NULL, text, text };
-    return &learned[n++];
-}
-
-static const struct language *find_language(const char *name, struct err *err)
-{
-    const struct language *l = NULL;
-    struct kernelspecs specs;
-
-    if (!name || !*name)
-        name = "python";
-    for (size_t i = 0; i < ARRAY_LEN(languages); i++)
-        if (str_iis(str_of(name), languages[i].name) ||
-            (languages[i].alias && str_iis(str_of(name), languages[i].alias)))
-            l = &languages[i];
-    kernelspecs_load(&specs);
-    if (!l && spec_for(&specs, &(struct language){ name, NULL, name, name }))
-        l = learn(name);
-    if (l && !spec_for(&specs, l))
-        l = NULL;
-    kernelspecs_free(&specs);
-    if (!l)
-        err_set(err, ERR_INVALID, "there is no kernel for language '%.40s' in this sandbox", name);
-    return l;
-}
 
 /* ---- contexts ---- */
 
@@ -153,7 +86,7 @@ static struct kernel *start_kernel(const struct language *l, const char *cwd, st
     AUTO(freep) char *name = NULL;
 
     kernelspecs_load(&specs);
-    spec = spec_for(&specs, l);
+    spec = language_spec(l, &specs);
     name = spec ? xstrdup(spec) : NULL;
     kernelspecs_free(&specs);
     if (!name) {
@@ -258,7 +191,7 @@ static int prepare(struct context *c, struct engine *e, struct err *err)
 {
     AUTO(buf_free) struct buf code = { 0 };
 
-    if (c->prepared == e || c->language != &languages[0])
+    if (c->prepared == e || !c->language->ipython)
         return 0;
     c->prepared = e;
     buf_puts(&code, "exec(compile(");
@@ -267,77 +200,18 @@ static int prepare(struct context *c, struct engine *e, struct err *err)
     return tell(e, buf_str(&code), err);
 }
 
-static void quote_shell(struct buf *b, const char *text)
-{
-    buf_putc(b, '\'');
-    for (; *text; text++)
-        if (*text == '\'')
-            buf_puts(b, "'\\''");
-        else
-            buf_putc(b, *text);
-    buf_putc(b, '\'');
-}
-
-static void python_env(struct buf *b, const struct map *env, bool set)
-{
-    buf_puts(b, set ? "__import__('cove_interpreter_env').enter({"
-                    : "__import__('cove_interpreter_env').leave({");
-    for (size_t i = 0; i < env->n; i++)
-        json_kv_str(b, env->items[i].key, env->items[i].value);
-    buf_puts(b, "})");
-}
-
-static void bash_env(struct buf *b, const struct map *env, bool set)
-{
-    for (size_t i = 0; i < env->n; i++) {
-        buf_printf(b, set ? "export %s=" : "unset %s\n", env->items[i].key);
-        if (set) {
-            quote_shell(b, env->items[i].value);
-            buf_putc(b, '\n');
-        }
-    }
-}
-
-static void script_env(struct buf *b, const struct map *env, bool set)
-{
-    for (size_t i = 0; i < env->n; i++) {
-        buf_puts(b, set ? "process.env[" : "delete process.env[");
-        scan_quote(b, env->items[i].key);
-        buf_putc(b, ']');
-        if (set) {
-            buf_puts(b, "=");
-            scan_quote(b, env->items[i].value);
-        }
-        buf_puts(b, ";");
-    }
-}
-
-static void r_env(struct buf *b, const struct map *env, bool set)
-{
-    for (size_t i = 0; i < env->n; i++) {
-        buf_printf(b, set ? "Sys.setenv(%s=" : "Sys.unsetenv(\"%s\"", env->items[i].key);
-        if (set)
-            scan_quote(b, env->items[i].value);
-        buf_puts(b, ")\n");
-    }
-}
-
 /* Variables of one execution are there before it and gone after it. */
 static int change_env(struct context *c, struct engine *e, const struct map *env, bool set,
                       struct err *err)
 {
-    static void (*const writers[])(struct buf *, const struct map *, bool) = {
-        python_env, bash_env, script_env, script_env, r_env,
-    };
     AUTO(buf_free) struct buf code = { 0 };
-    ptrdiff_t i = c->language - languages;
 
     if (!env->n)
         return 0;
-    if (i < 0 || i >= (ptrdiff_t)ARRAY_LEN(writers))
+    if (!c->language->write_env)
         return err_set(err, ERR_INVALID, "env_vars cannot be set for language '%s'",
                        c->language->name);
-    writers[i](&code, env, set);
+    c->language->write_env(&code, env, set);
     return tell(e, buf_str(&code), err);
 }
 
@@ -538,7 +412,7 @@ static int post_execute(struct call *c, void *body, struct err *err)
     if (b->context_id) {
         x = need_context(str_of(b->context_id), err);
     } else {
-        l = find_language(b->language, err);
+        l = language_find(b->language, err);
         x = l ? default_context(l, err) : NULL;
     }
     if (!x || lock(x, err))
@@ -592,7 +466,7 @@ static const struct field context_fields[] = {
 static int post_context(struct call *c, void *body, struct err *err)
 {
     const struct context_body *b = body;
-    const struct language *l = find_language(b->language, err);
+    const struct language *l = language_find(b->language, err);
     AUTO(context_putp) struct context *x = NULL;
     AUTO(buf_free) struct buf json = { 0 };
     struct stat st;

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "guest/kernels/kernel.h"
 #include "io/httpfile.h"
+#include "io/openapi.h"
 
 #define API_VERSION "2.21.1" /* whose interface this is: clients compare it */
 
@@ -135,6 +136,18 @@ static void put_time(struct buf *json, const char *key, int64_t s)
 
     message_put_time(&at, s * 1000000);
     json_kv_str(json, key, buf_cstr(&at));
+}
+
+/* For both addresses: JSON is YAML too. */
+static int get_swagger(struct call *c, void *body, struct err *err)
+{
+    static const struct route *const described[] = { jupyter_routes, jupyter_session_routes, NULL };
+    AUTO(buf_free) struct buf json = { 0 };
+
+    (void)body, (void)err;
+    openapi_write(&json, &(struct openapi){ "Jupyter kernels", API_VERSION, NULL, "Authorization" },
+                  described);
+    return reply(c, 200, &json);
 }
 
 static int get_status(struct call *c, void *body, struct err *err)
@@ -327,6 +340,10 @@ static int restart_kernel(struct call *c, void *body, struct err *err)
 
 const struct route jupyter_routes[] = {
     { "GET", "/api", ROUTE_RAW, ROUTE_OPEN, NULL, 0, get_api, "get_api", "The version", 0 },
+    { "GET", "/api/swagger.json", ROUTE_RAW, 0, NULL, 0, get_swagger, "get_swagger",
+      "This description", 0 },
+    { "GET", "/api/swagger.yaml", ROUTE_RAW, 0, NULL, 0, get_swagger, "get_swagger_yaml",
+      "The same", 0 },
     { "GET", "/api/status", ROUTE_RAW, 0, NULL, 0, get_status, "get_status", "How much is used",
       0 },
     { "GET", "/api/kernelspecs", ROUTE_RAW, 0, NULL, 0, get_specs, "list_kernelspecs",

@@ -272,7 +272,9 @@ static int replace(struct kernel *k, enum kernel_state how, struct err *err)
     int r;
 
     kernel_set_state(k, how);
-    kernel_say(k, "restarting");
+    if (how == KERNEL_AUTORESTARTING) /* who asked for a restart knows; as a surprise it would make
+                                         JupyterLab's client drop what it has begun since */
+        kernel_say(k, "restarting");
     if (old) {
         if (!old->dead)
             engine_stop(old, true);

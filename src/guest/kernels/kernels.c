@@ -13,7 +13,7 @@
 #include "guest/kernels/kernel.h"
 #include "guest/kernels/warm.h"
 
-enum { CLOSE_MS = 2500 };
+enum { CLOSE_MS = 2500, PARK_AFTER_MS = 300 };
 
 struct kernels_limits kernels_limits = {
     .count = 256,
@@ -87,6 +87,16 @@ static struct kernelspec *default_spec(void)
     return spec;
 }
 
+/* Its first cell costs a kernel several times what the next ones do; this one is for nobody to see.
+ */
+static int run_first_cell(struct engine *e, struct err *err)
+{
+    return engine_ask(e, CHANNEL_SHELL, "execute_request",
+                      STR("{\"code\":\"pass\",\"silent\":false,\"store_history\":false,"
+                          "\"user_expressions\":{},\"allow_stdin\":false}"),
+                      co_in(kernels_limits.start_ms), NULL, err);
+}
+
 /* One ready kernel, forked only when the parent is warm: before, its fork would be a slow start
  * that competes with the client who waits for his. */
 static void park(void *arg)
@@ -96,14 +106,16 @@ static void park(void *arg)
     struct engine *e = NULL;
 
     (void)arg;
+    if (kernels.count) /* somebody has just got one: his first cell shall have the processor */
+        co_sleep(co_in(PARK_AFTER_MS));
     if (spec) {
         warm_prepare(spec->python, kernels.dir, kernels.log);
         warm_wait(spec->python, co_in(kernels_limits.start_ms));
     }
     if (spec && kernels_limits.park && warm_is_ready(spec->python) && !kernels.ending)
         e = engine_start(spec, kernels.home, &(struct map){ 0 }, &err);
-    if (e && !engine_wait(e, co_in(kernels_limits.start_ms), &err) && !kernels.ending &&
-        !kernels.parked)
+    if (e && !engine_wait(e, co_in(kernels_limits.start_ms), &err) && !run_first_cell(e, &err) &&
+        !kernels.ending && !kernels.parked)
         kernels.parked = TAKE(e, NULL);
     if (e) {
         engine_kill(e);

@@ -313,14 +313,15 @@ static int get_download(struct call *c, void *body, struct err *err)
 {
     AUTO(closep)
     int fd = open_path(c, c->param[0], O_RDONLY | O_NONBLOCK | O_NOCTTY, "File not found", err);
+    const char *path = relative(c, c->param[0], err);
     struct stat st;
 
     (void)body;
-    if (fd < 0)
+    if (fd < 0 || !path)
         return -1;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         return err_set(err, ERR_NOT_FOUND, "File not found");
-    put_disposition(c, relative(c, c->param[0], err));
+    put_disposition(c, path);
     return call_send_file(c, fd, &st, "application/octet-stream", err);
 }
 

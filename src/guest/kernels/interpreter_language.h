@@ -1,0 +1,22 @@
+/* interpreter_language.h - the languages of the code interpreter: which kernel runs each, and how
+ * variables of the environment are set in it. */
+#ifndef GUEST_KERNELS_INTERPRETER_LANGUAGE_H
+#define GUEST_KERNELS_INTERPRETER_LANGUAGE_H
+
+#include "guest/kernels/kernelspec.h"
+
+struct language {
+    const char *name, *alias;
+    const char *spec;     /* the kernel spec of that name, if there is one */
+    const char *language; /* else any that says so */
+    void (*write_env)(struct buf *code, const struct map *env, bool set); /* NULL: cannot */
+    bool ipython; /* takes the formatters of interpreter.py */
+};
+
+/* NULL with err when this sandbox has no kernel for it; name NULL or empty: python. What it returns
+ * lives as long as the process: contexts compare it. */
+const struct language *language_find(const char *name, struct err *err);
+/* The kernel spec that runs it, or NULL. */
+const char *language_spec(const struct language *l, const struct kernelspecs *specs);
+
+#endif
