@@ -108,7 +108,10 @@ def test_kill_and_terminate(sandbox):
 
 
 def test_characters_cut_by_a_packet_are_whole(sandbox):
-    script = "import sys,time\nfor b in 'äöü€'.encode(): sys.stdout.buffer.write(bytes([b])); sys.stdout.flush(); time.sleep(.02)"
+    script = (
+        "import sys, time\nfor b in 'äöü€'.encode():\n"
+        " sys.stdout.buffer.write(bytes([b])); sys.stdout.flush(); time.sleep(0.02)"
+    )
     assert sandbox.commands.run("python3", ["-c", script]).stdout == "äöü€"
 
 

@@ -126,7 +126,7 @@ def test_a_guest_that_sends_garbage_is_an_error(double, body):
 
 
 def test_no_server_there(tmp_path):
-    with pytest.raises(cove.ConnectionLostError, match="127.0.0.1:1"):
+    with pytest.raises(cove.ConnectionLostError, match=r"127\.0\.0\.1:1"):
         cove.Sandbox.create(url="http://127.0.0.1:1", api_key="x")
 
 

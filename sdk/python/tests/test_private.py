@@ -54,7 +54,10 @@ def test_also_when_that_is_killed(server, python, number):
 
 
 def test_a_forked_child_does_not_hold_it(server, python):
-    then = "import os; pid = os.fork()\nif not pid: time.sleep(30); os._exit(0)\nprint(pid, flush=True); os._exit(0)"
+    then = (
+        "import os; pid = os.fork()\nif not pid: time.sleep(30); os._exit(0)\n"
+        "print(pid, flush=True); os._exit(0)"
+    )
     child, folder, pid = start(python, then)
     forked = int(child.stdout.readline())
     child.wait()
