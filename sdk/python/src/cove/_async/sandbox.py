@@ -13,8 +13,6 @@ from .guest import AsyncGuest
 from .ports import AsyncPorts
 from .transport import AsyncClient, new_key
 
-_WAIT_S = 30  # a question for events is answered by then at the latest
-
 
 class AsyncSandbox:
     """A computer of its own: `commands`, `pty`, `files`, `code` and `ports`.
@@ -228,17 +226,20 @@ class AsyncSandbox:
         answer = await self._json("GET", "/events", params={"after": after, "limit": limit})
         return [Event.from_json(item) for item in answer["events"]]
 
-    async def follow_events(self, after: int = 0) -> AsyncGenerator[Event, None]:
-        """What happened, and what happens from now on, until its end."""
+    async def follow_events(self, after: int = 0, *, wait: int = 30) -> AsyncGenerator[Event, None]:
+        """What happened, and what happens from now on, until its end. A question that nothing answers is
+        asked again after `wait` seconds."""
         while True:
-            params = {"after": after, "wait": _WAIT_S}
-            answer = await self._json("GET", "/events", params=params, timeout=_WAIT_S * 2.0)
-            for item in answer["events"]:
-                event = Event.from_json(item)
+            for event in await self._events_after(after, wait):
                 after = event.seq
                 yield event
                 if event.kind == "ended":
                     return
+
+    async def _events_after(self, after: int, wait: int) -> List[Event]:
+        params = {"after": after, "wait": wait}
+        answer = await self._json("GET", "/events", params=params, timeout=wait + 30.0)
+        return [Event.from_json(item) for item in answer["events"]]
 
     async def _json(self, method: str, path: str, **options: Any) -> Any:
         return await self._client.json(method, f"/v1/sandboxes/{self.id}{path}", **options)

@@ -14,8 +14,6 @@ from .guest import Guest
 from .ports import Ports
 from .transport import Client, new_key
 
-_WAIT_S = 30  # a question for events is answered by then at the latest
-
 
 class Sandbox:
     """A computer of its own: `commands`, `pty`, `files`, `code` and `ports`.
@@ -229,17 +227,20 @@ class Sandbox:
         answer = self._json("GET", "/events", params={"after": after, "limit": limit})
         return [Event.from_json(item) for item in answer["events"]]
 
-    def follow_events(self, after: int = 0) -> Generator[Event, None, None]:
-        """What happened, and what happens from now on, until its end."""
+    def follow_events(self, after: int = 0, *, wait: int = 30) -> Generator[Event, None, None]:
+        """What happened, and what happens from now on, until its end. A question that nothing answers is
+        asked again after `wait` seconds."""
         while True:
-            params = {"after": after, "wait": _WAIT_S}
-            answer = self._json("GET", "/events", params=params, timeout=_WAIT_S * 2.0)
-            for item in answer["events"]:
-                event = Event.from_json(item)
+            for event in self._events_after(after, wait):
                 after = event.seq
                 yield event
                 if event.kind == "ended":
                     return
+
+    def _events_after(self, after: int, wait: int) -> List[Event]:
+        params = {"after": after, "wait": wait}
+        answer = self._json("GET", "/events", params=params, timeout=wait + 30.0)
+        return [Event.from_json(item) for item in answer["events"]]
 
     def _json(self, method: str, path: str, **options: Any) -> Any:
         return self._client.json(method, f"/v1/sandboxes/{self.id}{path}", **options)
