@@ -83,11 +83,10 @@ def test_the_test_client(server):
 
 # --- a cluster -------------------------------------------------------------------------------
 
-pytest.importorskip("kubernetes", reason="the package kubernetes is not installed")
-
 
 @pytest.fixture(params=["v1alpha1", "v1beta1"])
 def cluster(request, monkeypatch, tmp_path):
+    pytest.importorskip("kubernetes", reason="the package kubernetes is not installed")
     made = Cluster(request.param)
     config = tmp_path / "config"
     config.write_text(f"""

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import cove
 from cove import AsyncSandbox
-
-HERE = Path(__file__).resolve().parent
-
-
-def test_the_synchronous_client_is_derived_from_this_one():
-    subprocess.run([sys.executable, HERE.parent / "derive.py", "--check"], check=True)
 
 
 async def test_a_sandbox(server, tmp_path):

@@ -34,9 +34,7 @@ def wait_gone(folder, pid, seconds=60):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    "then", ["pass", "sys.exit(3)", "raise SystemError", "import os; os._exit(1)"]
-)
+@pytest.mark.parametrize("then", ["pass", "import os; os._exit(1)"])
 def test_it_goes_with_its_process(server, python, then):
     child, folder, pid = start(python, then)
     child.wait(60)
@@ -44,7 +42,7 @@ def test_it_goes_with_its_process(server, python, then):
     wait_gone(folder, pid)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL])
 def test_also_when_that_is_killed(server, python, number):
     child, folder, pid = start(python, "time.sleep(1000)")
     os.kill(child.pid, number)

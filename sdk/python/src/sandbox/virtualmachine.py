@@ -215,7 +215,8 @@ class VMManager:
                 if not self._has_ended():
                     return
                 if not self._should_restart():
-                    return self._become(VMState.STOPPED)
+                    self._become(VMState.STOPPED)
+                    return
                 self._restart()
             except Exception as problem:  # the server went away, or cleanup closed the client
                 if self._wanted.is_set():
