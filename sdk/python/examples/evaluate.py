@@ -31,7 +31,7 @@ async def judge(client: AsyncClient, number: int, gate: asyncio.Semaphore) -> st
             async with await AsyncSandbox.create(
                 client=client, network="none", limits=SMALL
             ) as sandbox:
-                result = await sandbox.commands.run("python3", ["-c", code], timeout=3)
+                result = await sandbox.commands.run("python3", ["-c", code], timeout=8)
         except DeadlineError:
             return "too slow"
         except CoveError as problem:
