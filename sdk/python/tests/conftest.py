@@ -14,7 +14,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
 # Whatever the shell that runs the tests talks to is not what they are about.
-for name in [n for n in os.environ if n.startswith("COVE_") and n != "COVE_BINARY"]:
+KEPT = ("COVE_BINARY", "COVE_TEST_URL", "COVE_TEST_API_KEY", "COVE_TEST_WORK")
+for name in [n for n in os.environ if n.startswith("COVE_") and n not in KEPT]:
     del os.environ[name]
 if "COVE_BINARY" not in os.environ and (ROOT / "build" / "cove").exists():
     os.environ["COVE_BINARY"] = str(ROOT / "build" / "cove")

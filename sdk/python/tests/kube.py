@@ -37,6 +37,7 @@ class Cluster:
         self.objects, self.log, self.number = {}, [], 100
         self.requests, self.runs, self.files = [], [], {}
         self.fail_router, self.fatal, self.gone_watch = [], None, 0
+        self.name_of = None  # who is asked for the name of a new sandbox
         handler = type("Bound", (Handler,), {"cluster": self})
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
@@ -97,6 +98,7 @@ class Cluster:
             # A member of a pool has a name of its own; a cold start has the claim's.
             warm = pool and pool["spec"].get("replicas", 1) > 0
             sandbox = f"{spec['warmPoolRef']['name']}-x7k2p" if warm else claim["metadata"]["name"]
+            sandbox = self.name_of() if self.name_of else sandbox
         threading.Thread(
             target=self._provision, args=(namespace, claim, template, sandbox), daemon=True
         ).start()
@@ -190,6 +192,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.refuse(404, f'{plural}.{group} "{name}" not found')
             self.cluster.remove(plural, namespace, name)
             return self.answer(200, {"kind": "Status", "status": "Success"})
+        if self.command == "GET" and name:
+            found = self.cluster.objects.get((plural, namespace, name))
+            return (
+                self.answer(200, found)
+                if found
+                else self.refuse(404, f'{plural}.{group} "{name}" not found')
+            )
         if self.command == "GET" and not name:
             return (
                 self.watch(namespace, plural, query)

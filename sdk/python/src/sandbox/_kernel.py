@@ -17,6 +17,7 @@ from .errors import CodeError, VMOperationError
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CREATE_TRIES, _CONNECT_TRIES = 5, 5
+_INTERRUPT_S = 10.0
 _DEAD = ("dead", "restarting", "autorestarting")
 
 
@@ -105,6 +106,10 @@ class Kernel:
             return self._listen(sent, timeout)
         except websocket.WebSocketTimeoutException:
             self.interrupt()
+            with contextlib.suppress(
+                Exception
+            ):  # until it is idle, the next code would be thrown away
+                self._listen(sent, _INTERRUPT_S)
             raise CodeError(
                 f"the code took longer than {timeout:g} s and was interrupted"
             ) from None
@@ -148,6 +153,8 @@ class Kernel:
                 ran.logs.append(text)
                 if content.get("name") == "stdout":
                     ran.stdout.append(text)
+            elif kind == "execute_reply" and content.get("status") == "aborted":
+                ran.error = "the kernel did not run the code: it was stopping at an earlier one"
             elif kind == "error":
                 lines = content.get("traceback") or [
                     f"{content.get('ename')}: {content.get('evalue')}"

@@ -109,7 +109,9 @@ class SandboxExecutor:
     def __call__(self, code_action: str) -> CodeOutput:
         """Result, logs, and whether it is the final answer."""
         answered = _results.with_result(code_action)
-        result, logs, _ = self._run(answered or code_action)
+        result, logs, found = self._run(answered or code_action)
+        if answered and not found:
+            raise self._error("the code ended before its final answer")
         return CodeOutput((result, logs, answered is not None))
 
     def _run(self, code: str) -> Tuple[Any, str, bool]:

@@ -68,7 +68,9 @@ class SandboxPythonExecutor:
 
     def __call__(self, code_action: str) -> CodeOutput:
         answered = _results.with_result(code_action, _MARK)
-        result, logs, _ = self._run(answered or code_action)
+        result, logs, found = self._run(answered or code_action)
+        if answered and not found:
+            raise self._error("the code ended before its final answer")
         return CodeOutput((result, logs, answered is not None))
 
     def _run(self, code: str) -> Any:
