@@ -42,3 +42,13 @@ def test_an_example(name, server, tmp_path):
     assert wanted in found.stdout, found.stdout
     if name == "data_analysis.py":
         assert "polyline" in (tmp_path / "sales.svg").read_text()
+
+
+def test_the_notebook_runs(server):
+    env = {
+        **os.environ,
+        "COVE_URL": server.url,
+        "COVE_API_KEY": server.api_key,
+        "PYTHONPATH": str(TOP / "src"),
+    }
+    subprocess.run([sys.executable, str(TOP / "notebook.py"), "--check"], env=env, check=True)
