@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from marks import needs_root
 
 import cove
+
+pytestmark = needs_root
 
 SERVICE = """
 import http.server, json

@@ -41,6 +41,8 @@ def cases():
 @pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.name)
 def test_a_docstring(case, server, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    if os.geteuid() != 0 and ".ports." in case.name.lower():
+        pytest.skip("ports of sandboxes need a server that root started")
     said: list = []
     result = doctest.DocTestRunner().run(case, out=said.append)
     assert result.failed == 0, "".join(said)

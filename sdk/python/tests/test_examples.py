@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from marks import needs_root
 
 TOP = Path(__file__).resolve().parents[1]
 EXAMPLES = {
@@ -23,6 +24,7 @@ def test_every_example_is_here():
     assert sorted(EXAMPLES) == sorted(p.name for p in (TOP / "examples").glob("*.py"))
 
 
+@needs_root
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_an_example(name, server, tmp_path):
     arguments, wanted = EXAMPLES[name]
@@ -44,6 +46,7 @@ def test_an_example(name, server, tmp_path):
         assert "polyline" in (tmp_path / "sales.svg").read_text()
 
 
+@needs_root
 def test_the_notebook_runs(server):
     env = {
         **os.environ,

@@ -11,7 +11,7 @@ import cove
 
 
 def test_text_and_bytes_come_back(sandbox):
-    assert sandbox.files.write("a/b.txt", "grüße") == "/home/user/a/b.txt"
+    assert sandbox.files.write("a/b.txt", "grüße").endswith("/a/b.txt")
     assert sandbox.files.read("a/b.txt") == "grüße"
     sandbox.files.write("raw", bytes(range(256)))
     assert sandbox.files.read_bytes("raw") == bytes(range(256))
@@ -46,7 +46,7 @@ def test_names(sandbox):
     assert files.stat("d/x").mode == 0o750
     assert sorted(e.name for e in files.list("d")) == ["e", "x"]
     assert [e.is_dir for e in sorted(files.list("d"), key=lambda e: e.name)] == [True, False]
-    assert files.move("d/x", "d/y").path == "/home/user/d/y"
+    assert files.move("d/x", "d/y").path.endswith("/d/y")
     assert (files.exists("d/x"), files.exists("d/y")) == (False, True)
     files.set_mode("d/y", 0o600)
     assert files.stat("d/y").mode == 0o600
@@ -118,7 +118,7 @@ def test_changes_are_told(sandbox):
 
 
 def test_a_watch_with_a_timeout_ends(sandbox):
-    with sandbox.files.watch("/home/user", timeout=1) as events:
+    with sandbox.files.watch("~", timeout=1) as events:
         assert list(events) == []
 
 

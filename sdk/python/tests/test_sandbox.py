@@ -7,6 +7,7 @@ import socket
 import time
 
 import pytest
+from marks import needs_root
 
 import cove
 
@@ -25,6 +26,7 @@ def test_an_error_in_the_block_ends_it_too(client):
     assert not made.is_running()
 
 
+@needs_root
 def test_everything_that_can_be_said_at_creation(client):
     with cove.Sandbox.create(
         client=client,
@@ -87,6 +89,7 @@ def test_a_bad_value_names_the_field(client):
     assert caught.value.status == 400
 
 
+@needs_root
 def test_its_time_and_limits_change(sandbox):
     assert sandbox.set_timeout(50).ends < sandbox.set_timeout(5000).ends
     sandbox.set_limits(cove.Limits(pids=77))
@@ -109,6 +112,7 @@ def test_pause_and_resume(sandbox, client):
     counting.close()
 
 
+@needs_root
 def test_usage_metrics_and_events(sandbox):
     sandbox.commands.run("true")
     usage = sandbox.usage()
@@ -129,6 +133,7 @@ def test_templates_and_identity(client):
     assert client.health()["status"] == "ok"
 
 
+@needs_root
 def test_a_port_by_http(sandbox):
     sandbox.files.write("index.html", "served")
     server = sandbox.commands.start("python3 -m http.server 8080 -d /home/user")
@@ -139,6 +144,7 @@ def test_a_port_by_http(sandbox):
     server.close()
 
 
+@needs_root
 def test_a_closed_port(sandbox):
     with pytest.raises(cove.DeadlineError, match="port 9"):
         sandbox.ports.wait(9, timeout=0.2)
@@ -150,6 +156,7 @@ def test_the_key_is_not_shown_to_code_inside(sandbox):
     assert "e2b_" not in repr(sandbox.client.connection) + repr(sandbox)
 
 
+@needs_root
 def test_any_tcp_by_a_forwarded_port(sandbox):
     echo = sandbox.commands.start(
         'python3 -c \'import socket; s=socket.create_server(("127.0.0.1",7000))\nwhile 1:\n'

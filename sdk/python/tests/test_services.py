@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from marks import needs_root
 
 import cove
 from sandbox.agent import AgentVMConfig, AgentVMManager
@@ -18,6 +19,8 @@ from sandbox.configs import SandboxVMConfig
 from sandbox.errors import CodeError, VMOperationError
 from sandbox.executor import SandboxExecutor
 from sandbox.python_executer import SandboxPythonExecutor
+
+pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")

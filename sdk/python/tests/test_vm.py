@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from marks import needs_root
 
 import cove
 from sandbox import VMConfig, VMCreationError, VMManager, VMOperationError, VMState
@@ -24,6 +25,7 @@ from sandbox.python_executer import SandboxPythonExecutor
 from sandbox.sandbox import SandboxClient, SandboxVMManager
 from sandbox.ssh import SSHClient, SSHConfig
 
+pytestmark = needs_root
 HERE = Path(__file__).resolve().parent
 STANDIN = HERE / "standin"
 

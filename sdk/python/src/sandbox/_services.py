@@ -60,6 +60,7 @@ class ServicesManager(VMManager):
         if self.container is None:
             self.container = self._attach()
         if self.container is None:
+            self._release()
             raise VMOperationError(f"no machine {self.cfg.container_name} runs")
         self._start_services()
         self._wait_services()
@@ -189,11 +190,11 @@ class ServicesManager(VMManager):
 
     # --- ending ------------------------------------------------------------------------------
 
-    def cleanup(self, delete_storage: bool = True) -> None:
+    def _release(self) -> None:
         if self._generated is not None:
             self._generated.close()
             self._generated = None
-        super().cleanup(delete_storage)
+        super()._release()
 
     def __enter__(self: Self) -> Self:
         try:

@@ -75,11 +75,11 @@ class VMManager:
         self._become(VMState.CREATING)
         try:
             self.container = self._attach() or self._create()
-        except cove.CoveError as problem:
+        except BaseException as problem:
+            self._release()
             self._become(VMState.ERROR)
-            raise VMCreationError(str(problem)) from problem
-        except BaseException:
-            self._become(VMState.ERROR)
+            if isinstance(problem, cove.CoveError):
+                raise VMCreationError(str(problem)) from problem
             raise
         self.ssh.attach(self.container)
         self._wanted.set()

@@ -299,7 +299,7 @@ class AsyncFiles:
         end by themselves.
 
         >>> async with await AsyncSandbox.create() as sandbox:
-        ...     async with sandbox.files.watch("/home/user") as events:
+        ...     async with sandbox.files.watch("~") as events:
         ...         _ = await sandbox.files.write("a", "1")
         ...         async for event in events:
         ...             break

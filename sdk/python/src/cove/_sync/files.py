@@ -300,7 +300,7 @@ class Files:
         end by themselves.
 
         >>> with Sandbox.create() as sandbox:
-        ...     with sandbox.files.watch("/home/user") as events:
+        ...     with sandbox.files.watch("~") as events:
         ...         _ = sandbox.files.write("a", "1")
         ...         for event in events:
         ...             break

@@ -15,6 +15,16 @@ from .._types import SandboxInfo
 from .guest import Guest
 
 
+def _by_router(reply: httpx.Response) -> bool:
+    """Whether the server says it, because nothing inside could be reached, and not the program inside."""
+    if reply.status_code not in (502, 503):
+        return False
+    try:
+        return "sandboxId" in reply.json()
+    except (ValueError, TypeError):
+        return False
+
+
 class Ports:
     """`sandbox.ports`."""
 
@@ -59,7 +69,7 @@ class Ports:
                     error = errors.from_reply(reply.status_code, reply.content)
                     if isinstance(error, errors.SandboxGoneError):
                         raise error
-                    if not isinstance(error, errors.PortClosedError):
+                    if not _by_router(reply):
                         return
                 if time.monotonic() > deadline:
                     raise errors.DeadlineError(
