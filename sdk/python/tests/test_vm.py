@@ -549,7 +549,7 @@ def test_a_dead_kernel_and_a_slow_code(executor):
         executor.run_code_raise_errors("die")
     executor.code_timeout = 1
     with pytest.raises(CodeError, match="longer than 1 s"):
-        executor.run_code_raise_errors("import time; time.sleep(30)")
+        executor.run_code_raise_errors("import time; time.sleep(4)")
 
 
 def test_cleanup_is_idempotent_and_final(config):

@@ -23,8 +23,19 @@ START_S = 90.0
 STOP_S = 30.0
 _READY = "cove: ready on "
 
-# One file system: if the volume inside were still mounted, its files are not ours to delete.
-_SHELL = 'dir=$1; shift; "$@"; rm -rf --one-file-system -- "$dir"'
+# A server that ends while another one starts may leave its volume mounted: that one has a copy of the mount
+# for a moment. One file system: what is still mounted then is not ours to delete.
+_SHELL = """
+dir=$1; shift
+trap : HUP INT TERM
+"$@"
+tries=0
+while mountpoint -q "$dir/data/volume" && [ $tries -lt 100 ]; do
+    umount "$dir/data/volume" 2>/dev/null || sleep 0.1
+    tries=$((tries + 1))
+done
+rm -rf --one-file-system -- "$dir"
+"""
 
 
 def find_binary() -> str:
