@@ -676,7 +676,10 @@ def test_ssh_calls_over_the_api(tmp_path):
         sftp.mkdir("/home/user/made")
 
         shell = manager.ssh_shell()
-        assert "42" in ssh.send_command(shell, "echo $((6*7))", timeout=30)
+        assert "\n42" in ssh.send_command(shell, "echo $((6*7))", timeout=30).replace("\r", "")
+        assert "\n43" in ssh.send_command(shell, "sleep 0.2; echo $((6*7+1))", timeout=30).replace(
+            "\r", ""
+        )
         shell.close()
     finally:
         manager.cleanup()

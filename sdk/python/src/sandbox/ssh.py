@@ -1,13 +1,15 @@
 """Commands and files of a machine, with the calls of an SSH client.
 
-Where the machine has an `sshd` and this one the package paramiko, it is real SSH, with a key made for the
-connection and an `sshd` started for it on port 22. Otherwise the same calls go over the guest's API."""
+Where the machine has an `sshd` that can run in it and this one the package paramiko, it is real SSH, with a key
+made for the connection and an `sshd` started for it on port 22. Otherwise the same calls go over the guest's
+API."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import posixpath
+import re
 import shlex
 import time
 from dataclasses import dataclass
@@ -17,6 +19,9 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 import cove
 
 from .errors import RemoteCommandError, SSHError
+
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 
 @dataclass
@@ -42,10 +47,12 @@ class SSHClient:
         self.logger = logger
         self._sandbox: Optional[cove.Sandbox] = None
         self._ssh: Any = None
+        self._without_ssh = False
         self._shells: List[_Shell] = []
 
     def attach(self, sandbox: cove.Sandbox) -> None:
         self._sandbox = sandbox
+        self._without_ssh = False
         self.cfg.port = sandbox.forwards.get(22, self.cfg.port)
 
     @property
@@ -62,12 +69,18 @@ class SSHClient:
         if self._sandbox is not None:
             if not self._sandbox.is_running():
                 raise SSHError("the machine is not running")
-            if not _has_paramiko() or not self._has_sshd():
+            if self._without_ssh or not _has_paramiko() or not self._has_sshd():
                 return
-            self._connect_ssh(self._start_sshd())
+            try:
+                self._connect_ssh(self._start_sshd(), tries=2, delay=0.5)
+            except SSHError as problem:
+                # An sshd wants capabilities that a machine may not have (chroot): the calls work all the same.
+                self._without_ssh = True
+                if hasattr(self.logger, "info"):
+                    self.logger.info(f"no SSH, the guest's API is used: {problem}")
         else:
             time.sleep(self.cfg.initial_delay)
-            self._connect_ssh(None)
+            self._connect_ssh(None, self.cfg.max_retries, self.cfg.retry_delay)
 
     def _has_sshd(self) -> bool:
         assert self._sandbox is not None
@@ -83,8 +96,10 @@ class SSHClient:
         script = (
             f"mkdir -p {folder} /run/sshd && cat >{folder}/keys && chmod 600 {folder}/keys && "
             f"rm -f {folder}/host && ssh-keygen -q -t ecdsa -N '' -f {folder}/host && "
-            f"/usr/sbin/sshd -p 22 -h {folder}/host -o AuthorizedKeysFile={folder}/keys "
-            f"-o PasswordAuthentication=no -o StrictModes=no -o PidFile={folder}/pid"
+            # No configuration of the machine's: what is there is meant for another sshd, or missing.
+            f"/usr/sbin/sshd -f /dev/null -p 22 -h {folder}/host -o AuthorizedKeysFile={folder}/keys "
+            f"-o PasswordAuthentication=no -o StrictModes=no -o PidFile={folder}/pid "
+            "-o 'Subsystem=sftp internal-sftp' </dev/null >/dev/null && echo started"
         )
         public = f"{key.get_name()} {key.get_base64()}\n"
         found = self._sandbox.commands.run(script, user="root", input=public)
@@ -92,7 +107,7 @@ class SSHClient:
             raise SSHError(f"sshd could not be started in the machine: {found.stderr.strip()}")
         return key
 
-    def _connect_ssh(self, key: Any) -> None:
+    def _connect_ssh(self, key: Any, tries: int, delay: float) -> None:
         if not _has_paramiko():
             raise SSHError(
                 "the package paramiko is needed for SSH: pip install 'cove-sandbox[ssh]'"
@@ -100,9 +115,9 @@ class SSHClient:
         import paramiko
 
         problem: Optional[Exception] = None
-        for attempt in range(max(1, self.cfg.max_retries)):
+        for attempt in range(max(1, tries)):
             if attempt:
-                time.sleep(self.cfg.retry_delay)
+                time.sleep(delay)
             client = paramiko.SSHClient()
             # The host key was made a moment ago in a machine of our own: there is nothing to know it by.
             client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
@@ -267,7 +282,10 @@ class SSHClient:
         while time.monotonic() < deadline:
             if chan.recv_ready():
                 text += chan.recv(65536).decode("utf-8", "replace")
-                if text.rstrip().endswith(prompt):
+                # A prompt that waited before the line was typed is not the end of it. Of a long line only
+                # the end is looked for: a terminal wraps it.
+                _, echoed, rest = text.partition(cmd[-20:])
+                if echoed and "\n" in rest and _ANSI.sub("", rest).rstrip().endswith(prompt):
                     break
             else:
                 time.sleep(wait_interval)
