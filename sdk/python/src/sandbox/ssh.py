@@ -20,7 +20,7 @@ import cove
 
 from .errors import RemoteCommandError, SSHError
 
-
+_PROMPT_S = 10.0
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 
@@ -304,6 +304,10 @@ class _Shell:
         self.closed = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        # What is typed before the shell reads is echoed twice, with a prompt in between.
+        deadline = time.monotonic() + _PROMPT_S
+        while not self.recv_ready() and not self.closed and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def _read(self) -> None:
         with contextlib.suppress(Exception):  # closed under it, or the machine is gone
