@@ -676,10 +676,8 @@ def test_ssh_calls_over_the_api(tmp_path):
         sftp.mkdir("/home/user/made")
 
         shell = manager.ssh_shell()
-        assert "\n42" in ssh.send_command(shell, "echo $((6*7))", timeout=30).replace("\r", "")
-        assert "\n43" in ssh.send_command(shell, "sleep 0.2; echo $((6*7+1))", timeout=30).replace(
-            "\r", ""
-        )
+        assert "42" in ssh.send_command(shell, "echo $((6*7))", timeout=30)
+        assert "43" in ssh.send_command(shell, "sleep 0.2; echo $((6*7+1))", timeout=30)
         shell.close()
     finally:
         manager.cleanup()
