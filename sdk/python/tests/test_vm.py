@@ -614,11 +614,14 @@ def test_an_agent_of_smolagents(config):
 
 
 def test_twenty_machines_at_once():
+    together = threading.Barrier(20)
+
     def one(number):
         config = SandboxVMConfig(
             container_name=f"m{number}", host_server_dir=STANDIN, vm_ram="256M", vm_cpu_cores=1
         )
         with SandboxExecutor([], None, config) as executor:
+            together.wait(120)  # all of them run now, so no port can have been used twice
             executor.send_variables({"n": number})
             executor.vm.container.commands.run(f"echo {number} > /shared/who", check=True)
             ports = (config.host_sandbox_server_port, config.host_sandbox_jupyter_kernel_port)
@@ -631,7 +634,7 @@ def test_twenty_machines_at_once():
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
         found = list(pool.map(one, range(20)))
     assert [(n, text) for n, text, _ in found] == [(n, f"{n}\n") for n in range(20)]
-    assert len({p for _, _, ports in found for p in ports}) >= 2
+    assert len({p for _, _, ports in found for p in ports}) == 40
 
 
 # --- SSH -------------------------------------------------------------------------------------
