@@ -45,7 +45,8 @@ enum err_code err_from_errno(int error)
     case EXDEV: return ERR_DENIED;
     case EEXIST:
     case ENOTEMPTY:
-    case EBUSY: return ERR_CONFLICT;
+    case EBUSY:
+    case EADDRINUSE: return ERR_CONFLICT;
     case EINVAL:
     case ENOEXEC:
     case ENAMETOOLONG:

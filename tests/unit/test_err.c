@@ -129,12 +129,13 @@ TEST(errno_becomes_the_code_a_client_can_act_on)
         int error;
         enum err_code code;
     } want[] = {
-        { ENOENT, ERR_NOT_FOUND },   { EACCES, ERR_DENIED },         { EEXIST, ERR_CONFLICT },
-        { ENOTEMPTY, ERR_CONFLICT }, { EINVAL, ERR_INVALID },        { ENOTDIR, ERR_INVALID },
-        { EISDIR, ERR_INVALID },     { ENOSPC, ERR_NO_SPACE },       { EDQUOT, ERR_NO_SPACE },
-        { EMFILE, ERR_LIMIT },       { ETIMEDOUT, ERR_TIMEOUT },     { ECANCELED, ERR_GONE },
-        { EPIPE, ERR_GONE },         { ECONNREFUSED, ERR_UPSTREAM }, { ENOSYS, ERR_UNSUPPORTED },
-        { EFBIG, ERR_TOO_LARGE },    { EIO, ERR_INTERNAL },          { 0, ERR_INTERNAL },
+        { ENOENT, ERR_NOT_FOUND },    { EACCES, ERR_DENIED },      { EEXIST, ERR_CONFLICT },
+        { EADDRINUSE, ERR_CONFLICT }, { ENOTEMPTY, ERR_CONFLICT }, { EINVAL, ERR_INVALID },
+        { ENOTDIR, ERR_INVALID },     { EISDIR, ERR_INVALID },     { ENOSPC, ERR_NO_SPACE },
+        { EDQUOT, ERR_NO_SPACE },     { EMFILE, ERR_LIMIT },       { ETIMEDOUT, ERR_TIMEOUT },
+        { ECANCELED, ERR_GONE },      { EPIPE, ERR_GONE },         { ECONNREFUSED, ERR_UPSTREAM },
+        { ENOSYS, ERR_UNSUPPORTED },  { EFBIG, ERR_TOO_LARGE },    { EIO, ERR_INTERNAL },
+        { 0, ERR_INTERNAL },
     };
 
     for (size_t i = 0; i < ARRAY_LEN(want); i++)

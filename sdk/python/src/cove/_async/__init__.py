@@ -1,0 +1,1 @@
+"""The client, written once. `_sync` is derived from this folder."""

@@ -1,0 +1,88 @@
+"""Ports of a sandbox, reached from here."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx
+
+from .. import errors
+from .._io import async_http_client, async_sleep
+from .._tunnel import Tunnel
+from .._types import SandboxInfo
+from .guest import AsyncGuest
+
+
+def _by_router(reply: httpx.Response) -> bool:
+    """Whether the server says it, because nothing inside could be reached, and not the program inside."""
+    if reply.status_code not in (502, 503):
+        return False
+    try:
+        return "sandboxId" in reply.json()
+    except (ValueError, TypeError):
+        return False
+
+
+class AsyncPorts:
+    """`sandbox.ports`."""
+
+    def __init__(self, guest: AsyncGuest, info: SandboxInfo) -> None:
+        self._guest = guest
+        self._info = info
+
+    def url(self, port: int, path: str = "/") -> str:
+        """For a browser, or another program."""
+        scheme = self._guest.client.connection.url.split(":", 1)[0]
+        return f"{scheme}://{port}-{self._info.id}.{self._info.domain}/{path.lstrip('/')}"
+
+    def http(self, port: int) -> httpx.AsyncClient:
+        """A client whose requests go to that port, whatever names this machine can resolve."""
+        client = async_http_client(self._guest.client.connection)
+        client.headers.pop("X-API-Key", None)  # it is the server's, not for code inside
+        client.headers.update(self._guest.headers(port))
+        return client
+
+    async def get(self, port: int, path: str = "/", **options: Any) -> httpx.Response:
+        """One GET request to a port.
+
+        >>> async with await AsyncSandbox.create() as sandbox:
+        ...     server = await sandbox.commands.start("python3 -m http.server 8080")
+        ...     await sandbox.ports.wait(8080)
+        ...     (await sandbox.ports.get(8080)).status_code
+        200
+        """
+        async with self.http(port) as client:
+            return await client.get(path, **options)
+
+    async def wait(self, port: int, timeout: float = 30.0) -> None:
+        """Until something listens there and answers."""
+        deadline = time.monotonic() + timeout
+        async with self.http(port) as client:
+            while True:
+                try:
+                    reply = await client.get("/")
+                except httpx.TransportError as problem:
+                    error: errors.CoveError = errors.ConnectionLostError(str(problem))
+                else:
+                    error = errors.from_reply(reply.status_code, reply.content)
+                    if isinstance(error, errors.SandboxGoneError):
+                        raise error
+                    if not _by_router(reply):
+                        return
+                if time.monotonic() > deadline:
+                    raise errors.DeadlineError(
+                        f"nothing listens on port {port} after {timeout:g} s: {error}"
+                    )
+                await async_sleep(0.05)
+
+    def forward(self, port: int, local_port: int = 0, host: str = "127.0.0.1") -> Tunnel:
+        """A port of this machine that leads to one inside, for any TCP. Close it, or use it as a context
+        manager; `.port` is the local one.
+
+        >>> async with await AsyncSandbox.create() as sandbox:
+        ...     with sandbox.ports.forward(5432) as tunnel:
+        ...         tunnel.port > 0
+        True
+        """
+        return Tunnel(self._guest.client.connection, self._guest.id, port, host, local_port)

@@ -1,0 +1,358 @@
+# Derived from _async/commands.py by derive.py: change that one.
+"""Commands and terminals inside a sandbox."""
+
+from __future__ import annotations
+
+from typing import (
+    Any,
+    Generator,
+    Iterator,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    Union,
+)
+
+from .. import errors
+from .._io import call, sleep
+from .._types import CommandResult, Output, ProcessInfo
+from .._wire import ProcessReader, b64, start_request
+from .guest import Guest
+
+OnOutput = Optional[Callable[[str], Any]]
+
+_RECONNECTS = 5  # in a row, without a message in between
+_SERVICE = "process.Process"
+
+
+class Command:
+    """A command that runs, or ran. It belongs to the sandbox, not to this object: when this one is closed,
+    or the connection breaks, it goes on, and `commands.connect(pid)` finds it again.
+
+    Iterating gives output as it comes; `wait()` reads to the end.
+    """
+
+    def __init__(
+        self,
+        guest: Guest,
+        text: str,
+        user: Optional[str],
+        reader: ProcessReader,
+        method: str,
+        body: Mapping[str, Any],
+        timeout: Optional[float] = None,
+        offset: Optional[int] = None,
+    ) -> None:
+        self._guest = guest
+        self._text = text
+        self._user = user
+        self._reader = reader
+        self._timeout = timeout
+        self._pending: List[Output] = []
+        self._outputs = self._follow(method, body, offset)
+
+    def __repr__(self) -> str:
+        state = "running" if self._reader.end is None else f"ended {self.exit_code}"
+        return f"<{type(self).__name__} pid={self.pid} {state} {self._text!r}>"
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _follow(
+        self, method: str, body: Mapping[str, Any], offset: Optional[int]
+    ) -> Generator[Optional[Output], None, None]:
+        """Output, and None once when it has started. A connection that breaks is made again where it
+        broke: the guest keeps output with offsets."""
+        headers = {} if offset is None else {"Cove-Output-Offset": str(offset)}
+        timeout, tries = self._timeout, 0
+        while self._reader.end is None:
+            try:
+                with self._guest.messages(
+                    f"{_SERVICE}/{method}", body, user=self._user, timeout=timeout, headers=headers
+                ) as messages:
+                    for message in messages:
+                        known, tries = self._reader.pid, 0
+                        for output in self._reader.take(message):
+                            yield output
+                        if not known and self._reader.pid:
+                            yield None
+                return
+            except errors.ConnectionLostError:
+                tries += 1
+                if not self._reader.pid or tries > _RECONNECTS:
+                    raise  # a start that was not answered may have happened: not again
+                sleep(0.05 * 2**tries)
+            method, body, timeout = "Connect", self._select(), None
+            headers = {"Cove-Output-Offset": str(self._reader.offset)}
+
+    def _select(self) -> Dict[str, Any]:
+        return {"process": {"pid": self._reader.pid}}
+
+    def started(self) -> Command:
+        """Wait until the program runs."""
+        while not self._reader.pid and self._reader.end is None:
+            try:
+                output = self._outputs.__next__()
+            except StopIteration:
+                break
+            if output is not None:
+                self._pending.append(output)
+        return self
+
+    def __iter__(self) -> Iterator[Output]:
+        while self._pending:
+            yield self._pending.pop(0)
+        try:
+            for output in self._outputs:
+                if output is not None:
+                    yield output
+        except errors.DeadlineError as problem:
+            problem.result = self._reader.result()
+            raise
+
+    def wait(
+        self, *, on_stdout: OnOutput = None, on_stderr: OnOutput = None, check: bool = False
+    ) -> CommandResult:
+        """Read to the end. With `check`, a status other than 0 is a CommandError."""
+        callbacks = {"stdout": on_stdout, "pty": on_stdout, "stderr": on_stderr}
+        for output in self:
+            call(callbacks[output.stream], output.text)
+        if self._reader.end is None:
+            raise errors.ConnectionLostError(f"{self._text!r}: its end was not told")
+        result = self._reader.result()
+        if check and not result.ok:
+            raise errors.CommandError(self._text, result)
+        return result
+
+    # --- acting ------------------------------------------------------------------------------
+
+    def write(self, data: Union[str, bytes]) -> None:
+        """To its standard input."""
+        raw = data.encode() if isinstance(data, str) else data
+        self._guest.ask(
+            f"{_SERVICE}/SendInput",
+            {**self._select(), "input": {"stdin": b64(raw)}},
+            user=self._user,
+        )
+
+    def close_stdin(self) -> None:
+        """Its standard input is at its end."""
+        self._guest.ask(f"{_SERVICE}/CloseStdin", self._select(), user=self._user)
+
+    def kill(self) -> bool:
+        """SIGKILL. False: it had ended already."""
+        return self._signal("SIGNAL_SIGKILL")
+
+    def terminate(self) -> bool:
+        """SIGTERM. False: it had ended already."""
+        return self._signal("SIGNAL_SIGTERM")
+
+    def _signal(self, name: str) -> bool:
+        try:
+            self._guest.ask(
+                f"{_SERVICE}/SendSignal", {**self._select(), "signal": name}, user=self._user
+            )
+        except errors.NotFoundError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Stop reading. The command goes on."""
+        self._outputs.close()
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    # --- what is known -----------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        return self._reader.pid
+
+    @property
+    def offset(self) -> int:
+        """How much of its output was read: `connect(pid, offset)` goes on there."""
+        return self._reader.offset
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """None while it runs, as far as was read."""
+        return None if self._reader.end is None else self._reader.result().exit_code
+
+    @property
+    def stdout(self) -> str:
+        """What was read of it so far."""
+        return self._reader.text("stdout")
+
+    @property
+    def stderr(self) -> str:
+        return self._reader.text("stderr")
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        return self._reader.raw("stdout")
+
+
+class Terminal(Command):
+    """A command with a terminal of its own."""
+
+    def write(self, data: Union[str, bytes]) -> None:
+        """What somebody would type."""
+        raw = data.encode() if isinstance(data, str) else data
+        self._guest.ask(
+            f"{_SERVICE}/SendInput", {**self._select(), "input": {"pty": b64(raw)}}, user=self._user
+        )
+
+    def resize(self, cols: int, rows: int) -> None:
+        self._guest.ask(
+            f"{_SERVICE}/Update",
+            {**self._select(), "pty": {"size": {"cols": cols, "rows": rows}}},
+            user=self._user,
+        )
+
+    @property
+    def screen(self) -> str:
+        """Everything it wrote, as far as was read."""
+        return self._reader.text("pty")
+
+
+class Commands:
+    """`sandbox.commands`."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+
+    def run(
+        self,
+        command: str,
+        args: Optional[List[str]] = None,
+        *,
+        env: Optional[Mapping[str, str]] = None,
+        cwd: Optional[str] = None,
+        user: Optional[str] = None,
+        input: Union[str, bytes, None] = None,
+        timeout: Optional[float] = 60.0,
+        check: bool = False,
+        on_stdout: OnOutput = None,
+        on_stderr: OnOutput = None,
+    ) -> CommandResult:
+        """Run a line of shell, or with `args` a program, and wait for its end.
+
+        `timeout` ends the command, not only the wait (None: no limit); what it wrote until then is in
+        the error's `result`.
+
+        >>> with Sandbox.create() as sandbox:
+        ...     result = sandbox.commands.run("echo hello; exit 3")
+        >>> result.stdout, result.exit_code
+        ('hello\\n', 3)
+        """
+        running = self.start(
+            command, args, env=env, cwd=cwd, user=user, timeout=timeout, stdin=input is not None
+        )
+        with running:
+            if input is not None:
+                try:
+                    running.write(input)
+                    running.close_stdin()
+                except errors.CoveError:  # one that ended before it read all of it is no error
+                    if self._alive(running.pid):
+                        raise
+            return running.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
+
+    def _alive(self, pid: int) -> bool:
+        return any(process.pid == pid for process in self.list())
+
+    def start(
+        self,
+        command: str,
+        args: Optional[List[str]] = None,
+        *,
+        env: Optional[Mapping[str, str]] = None,
+        cwd: Optional[str] = None,
+        user: Optional[str] = None,
+        stdin: bool = False,
+        timeout: Optional[float] = None,
+        tag: Optional[str] = None,
+        keep_output: bool = True,
+    ) -> Command:
+        """Start one in the background. Without `keep_output` what was read is not kept in memory.
+
+        >>> with Sandbox.create() as sandbox:
+        ...     counting = sandbox.commands.start("for i in 1 2 3; do echo $i; done")
+        ...     [output.text for output in counting][-1][-2:]
+        '3\\n'
+        """
+        body = start_request(command, args, env=env, cwd=cwd, stdin=stdin, pty=None, tag=tag)
+        reader = ProcessReader(keep_output)
+        return Command(
+            self._guest, command, user, reader, "Start", body, timeout
+        ).started()
+
+    def connect(
+        self, pid: int, offset: Optional[int] = None, *, user: Optional[str] = None
+    ) -> Command:
+        """One that runs, or ended a moment ago, from that byte of its output on. Without an offset: what
+        nobody has read yet, and what follows."""
+        reader = ProcessReader()
+        reader.offset = offset or 0
+        body = {"process": {"pid": pid}}
+        return Command(
+            self._guest, f"pid {pid}", user, reader, "Connect", body, None, offset
+        ).started()
+
+    def list(self) -> List[ProcessInfo]:
+        """Those that were started through this API and run."""
+        answer = self._guest.ask(f"{_SERVICE}/List", {}, repeatable=True)
+        return [ProcessInfo.from_json(item) for item in answer.get("processes") or ()]
+
+    def kill(self, pid: int) -> bool:
+        """SIGKILL. False: there is no such process."""
+        return Command(
+            self._guest, f"pid {pid}", None, _known(pid), "Connect", {}
+        ).kill()
+
+
+class Pty:
+    """`sandbox.pty`: terminals."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+
+    def create(
+        self,
+        command: Optional[str] = None,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        env: Optional[Mapping[str, str]] = None,
+        cwd: Optional[str] = None,
+        user: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> Terminal:
+        """A shell, or a command, in a terminal of that size.
+
+        >>> with Sandbox.create() as sandbox:
+        ...     terminal = sandbox.pty.create("tty; stty size", cols=100, rows=30)
+        ...     "30 100" in (terminal.wait()).stdout
+        True
+        """
+        program = ("/bin/bash", ["-i", "-l"]) if command is None else (command, None)
+        wanted = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", **(env or {})}
+        size: Tuple[int, int] = (cols, rows)
+        body = start_request(*program, env=wanted, cwd=cwd, stdin=True, pty=size, tag=None)
+        terminal = Terminal(
+            self._guest, command or "bash", user, ProcessReader(), "Start", body, timeout
+        )
+        terminal.started()
+        return terminal
+
+
+def _known(pid: int) -> ProcessReader:
+    reader = ProcessReader()
+    reader.pid = pid
+    return reader

@@ -1,0 +1,91 @@
+# Derived from _async/guest.py by derive.py: change that one.
+"""The guest of one sandbox: E2B's protocol, by the server's router."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Generator, Iterator, Dict, Mapping, Optional
+
+import httpx
+
+from .. import errors
+from .._io import closing
+from .._wire import GUEST_PORT, KEEPALIVE_S, Envelopes, b64, envelope
+from .transport import Client, lost
+
+# A stream says that it lives every KEEPALIVE_S; one that is silent for longer is dead.
+_SILENCE_S = KEEPALIVE_S * 2.5
+
+
+class Guest:
+    def __init__(self, client: Client, id: str, secrets: Mapping[str, Optional[str]]) -> None:
+        self.client = client
+        self.id = id
+        self._secrets = secrets  # token, traffic_token: a reconnect replaces them
+
+    def headers(self, port: int = GUEST_PORT, user: Optional[str] = None) -> Dict[str, str]:
+        """What leads a request to a port of this sandbox."""
+        found = {"E2b-Sandbox-Id": self.id, "E2b-Sandbox-Port": str(port)}
+        token, traffic = self._secrets.get("token"), self._secrets.get("traffic_token")
+        if token and port == GUEST_PORT:
+            found["X-Access-Token"] = token
+        if traffic:
+            found["E2B-Traffic-Access-Token"] = traffic
+        if user is not None:
+            found["Authorization"] = "Basic " + b64(f"{user}:".encode())
+        return found
+
+    def ask(
+        self,
+        method: str,
+        body: Mapping[str, Any],
+        *,
+        user: Optional[str] = None,
+        repeatable: bool = False,
+    ) -> Dict[str, Any]:
+        """One question, one answer. `method` is like ``filesystem.Filesystem/Stat``."""
+        answer = self.client.json(
+            "POST",
+            f"/{method}",
+            json=body,
+            headers={**self.headers(user=user), "Connect-Protocol-Version": "1"},
+            repeatable=repeatable,
+        )
+        return answer if isinstance(answer, dict) else {}
+
+    @contextmanager
+    def messages(
+        self,
+        method: str,
+        body: Mapping[str, Any],
+        *,
+        user: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Mapping[str, str]] = None,
+    ) -> Iterator[Iterator[Dict[str, Any]]]:
+        """One question, many answers. `timeout` bounds what the guest does, not only the wait."""
+        sent = {
+            **self.headers(user=user),
+            "Content-Type": "application/connect+json",
+            "Connect-Protocol-Version": "1",
+            "Keepalive-Ping-Interval": str(KEEPALIVE_S),
+            **(headers or {}),
+        }
+        if timeout:
+            sent["Connect-Timeout-Ms"] = str(max(1, int(timeout * 1000)))
+        with self.client.stream(
+            "POST", f"/{method}", content=envelope(body), headers=sent, read_timeout=_SILENCE_S
+        ) as reply:
+            with closing(self._parse(reply)) as parsed:
+                yield parsed
+
+    def _parse(self, reply: httpx.Response) -> Generator[Dict[str, Any], None, None]:
+        envelopes = Envelopes()
+        try:
+            for piece in reply.iter_raw():
+                for message in envelopes.feed(piece):
+                    yield message
+        except httpx.TransportError as problem:
+            raise lost(self.client.connection, problem) from problem
+        if not envelopes.ended:
+            raise errors.ConnectionLostError("the guest's answer broke off")

@@ -1,0 +1,89 @@
+# Derived from _async/ports.py by derive.py: change that one.
+"""Ports of a sandbox, reached from here."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx
+
+from .. import errors
+from .._io import http_client, sleep
+from .._tunnel import Tunnel
+from .._types import SandboxInfo
+from .guest import Guest
+
+
+def _by_router(reply: httpx.Response) -> bool:
+    """Whether the server says it, because nothing inside could be reached, and not the program inside."""
+    if reply.status_code not in (502, 503):
+        return False
+    try:
+        return "sandboxId" in reply.json()
+    except (ValueError, TypeError):
+        return False
+
+
+class Ports:
+    """`sandbox.ports`."""
+
+    def __init__(self, guest: Guest, info: SandboxInfo) -> None:
+        self._guest = guest
+        self._info = info
+
+    def url(self, port: int, path: str = "/") -> str:
+        """For a browser, or another program."""
+        scheme = self._guest.client.connection.url.split(":", 1)[0]
+        return f"{scheme}://{port}-{self._info.id}.{self._info.domain}/{path.lstrip('/')}"
+
+    def http(self, port: int) -> httpx.Client:
+        """A client whose requests go to that port, whatever names this machine can resolve."""
+        client = http_client(self._guest.client.connection)
+        client.headers.pop("X-API-Key", None)  # it is the server's, not for code inside
+        client.headers.update(self._guest.headers(port))
+        return client
+
+    def get(self, port: int, path: str = "/", **options: Any) -> httpx.Response:
+        """One GET request to a port.
+
+        >>> with Sandbox.create() as sandbox:
+        ...     server = sandbox.commands.start("python3 -m http.server 8080")
+        ...     sandbox.ports.wait(8080)
+        ...     (sandbox.ports.get(8080)).status_code
+        200
+        """
+        with self.http(port) as client:
+            return client.get(path, **options)
+
+    def wait(self, port: int, timeout: float = 30.0) -> None:
+        """Until something listens there and answers."""
+        deadline = time.monotonic() + timeout
+        with self.http(port) as client:
+            while True:
+                try:
+                    reply = client.get("/")
+                except httpx.TransportError as problem:
+                    error: errors.CoveError = errors.ConnectionLostError(str(problem))
+                else:
+                    error = errors.from_reply(reply.status_code, reply.content)
+                    if isinstance(error, errors.SandboxGoneError):
+                        raise error
+                    if not _by_router(reply):
+                        return
+                if time.monotonic() > deadline:
+                    raise errors.DeadlineError(
+                        f"nothing listens on port {port} after {timeout:g} s: {error}"
+                    )
+                sleep(0.05)
+
+    def forward(self, port: int, local_port: int = 0, host: str = "127.0.0.1") -> Tunnel:
+        """A port of this machine that leads to one inside, for any TCP. Close it, or use it as a context
+        manager; `.port` is the local one.
+
+        >>> with Sandbox.create() as sandbox:
+        ...     with sandbox.ports.forward(5432) as tunnel:
+        ...         tunnel.port > 0
+        True
+        """
+        return Tunnel(self._guest.client.connection, self._guest.id, port, host, local_port)

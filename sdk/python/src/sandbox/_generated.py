@@ -1,0 +1,133 @@
+"""The typed client of a machine's REST service, made from the document that the machine itself serves.
+
+Each machine has a directory of its own, and its package is imported under a name of its own: two machines with
+different documents do not see each other's client."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Mapping
+
+import httpx
+
+from .errors import VMOperationError
+
+PACKAGE = "sandbox_rest_server_client"
+_STAMP = ".document"
+_numbers = itertools.count(1)
+
+# Operation of the document -> module of the generated client.
+MODULES = {
+    "health": "health_check_health_get",
+    "execute": "run_code_execute_post",
+    "screenshot": "screenshot_endpoint_screenshot_get",
+    "packages": "get_installed_packages_packages_get",
+    "record": "record_record_get",
+}
+
+
+class GeneratedClient:
+    """Made, imported and ready."""
+
+    def __init__(self, base_url: str, output: Path, force: bool = False) -> None:
+        document = _fetch(base_url)
+        self.regenerated = _generate(document, output, force)
+        self.package = _import(output / PACKAGE)
+        module = importlib.import_module(f"{self.package.__name__}.client")
+        # Code that runs in a service may take as long as it likes: the caller's patience is the limit.
+        self.client: Any = module.Client(base_url=base_url, timeout=httpx.Timeout(10, read=None))
+
+    def call(self, operation: str, **arguments: Any) -> Any:
+        """`.sync_detailed(client=...).parsed`, as plain dicts and lists."""
+        name = f"{self.package.__name__}.api.default.{MODULES[operation]}"
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError:
+            raise VMOperationError(
+                f"the machine's service has no operation {MODULES[operation]}"
+            ) from None
+        try:
+            reply = module.sync_detailed(client=self.client, **arguments)
+        except httpx.TransportError as problem:
+            raise VMOperationError(f"the machine's service does not answer: {problem}") from problem
+        if reply.parsed is not None:
+            return plain(reply.parsed)
+        try:  # a schema without a type gives nothing parsed
+            return json.loads(reply.content)
+        except ValueError:
+            raise VMOperationError(
+                f"the machine's service answered {int(reply.status_code)}"
+            ) from None
+
+    def model(self, name: str) -> Any:
+        return getattr(importlib.import_module(f"{self.package.__name__}.models"), name)
+
+    def close(self) -> None:
+        """Twice is once."""
+        self.client.get_httpx_client().close()
+        for name in [n for n in sys.modules if n.split(".")[0] == self.package.__name__]:
+            del sys.modules[name]
+
+
+def plain(parsed: Any) -> Any:
+    if isinstance(parsed, list):
+        return [plain(item) for item in parsed]
+    return parsed.to_dict() if hasattr(parsed, "to_dict") else parsed
+
+
+def _fetch(base_url: str) -> bytes:
+    try:
+        reply = httpx.get(f"{base_url}/openapi.json", timeout=5, trust_env=False)
+        reply.raise_for_status()
+        if isinstance(reply.json(), Mapping):
+            return reply.content
+    except (httpx.HTTPError, ValueError) as problem:
+        raise VMOperationError(f"{base_url}/openapi.json: {problem}") from problem
+    raise VMOperationError(f"{base_url}/openapi.json is not a document")
+
+
+def _generate(document: bytes, output: Path, force: bool) -> bool:
+    """Whether it had to be: the document may have changed, or somebody wants it."""
+    stamp = hashlib.sha256(document).hexdigest()
+    note = output / _STAMP
+    if not force and note.exists() and note.read_text() == stamp and (output / PACKAGE).is_dir():
+        return False
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(document)
+        file.flush()
+        command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", file.name]
+        command += ["--output-path", str(output), "--overwrite"]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0 or not (output / PACKAGE).is_dir():
+        said = (done.stderr or done.stdout).strip()[-1000:]
+        raise VMOperationError(f"openapi-python-client made no client in {output}: {said}")
+    note.write_text(stamp)
+    return True
+
+
+def _import(path: Path) -> ModuleType:
+    name = f"{PACKAGE}_{next(_numbers)}"
+    importlib.invalidate_caches()
+    spec = importlib.util.spec_from_file_location(
+        name, path / "__init__.py", submodule_search_locations=[str(path)]
+    )
+    if spec is None or spec.loader is None:
+        raise VMOperationError(f"{path} is not a package")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,161 @@
+"""Results of code that ran inside, brought here as Python objects.
+
+What arrives is chosen by the code inside, and unpickling runs what a pickle says: a pickle from a sandbox can
+leave it. So by default only pickles of plain data are read, by a reader that knows no other types; what is not
+plain data comes as JSON. `allow_pickle=True` reads everything, for those who trust the code."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import binascii
+import io
+import json
+import pickle
+from typing import Any, Dict, Optional, Tuple
+
+from .errors import VMOperationError
+
+# Types whose constructors do nothing but make a value.
+SAFE = {
+    "builtins": {"complex", "set", "frozenset", "bytearray", "range", "slice"},
+    "collections": {"OrderedDict", "deque", "Counter"},
+    "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
+    "decimal": {"Decimal"},
+    "fractions": {"Fraction"},
+    "ipaddress": {"IPv4Address", "IPv6Address"},
+    "uuid": {"UUID", "SafeUUID"},
+    "_codecs": {"encode"},  # how old protocols write bytes
+}
+RESULT_MAX = 512 << 20
+
+MARKS = {"RESULT_PICKLE:": "pickle", "FINAL_ANSWER_PICKLE:": "pickle", "RESULT_JSON:": "json"}
+
+# Runs inside, after the code. The pickle is what the documents have; JSON is for what is not plain data.
+EPILOGUE = """
+def _cove_result(value):
+    import base64, json, pickle
+
+    def other(item):
+        for way in ("tolist", "to_dict", "isoformat", "_asdict"):
+            if hasattr(item, way) and not isinstance(item, type):
+                return getattr(item, way)()
+        if isinstance(item, (set, frozenset, tuple)):
+            return list(item)
+        if hasattr(item, "__dataclass_fields__") and not isinstance(item, type):
+            return {name: getattr(item, name) for name in item.__dataclass_fields__}
+        raise TypeError(f"a result of type {type(item).__name__} cannot be sent")
+
+    problem, sent = None, False
+    for mark, dump in (
+        ("MARK", lambda: pickle.dumps(value)),
+        ("RESULT_JSON:", lambda: json.dumps(value, default=other).encode()),
+    ):
+        try:
+            print("\\n" + mark + base64.b64encode(dump()).decode(), flush=True)
+            sent = True
+        except Exception as error:
+            problem = error
+    if not sent:
+        raise problem
+"""
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if name in SAFE.get(module, ()):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def load(found: Dict[str, str], allow_pickle: bool) -> Any:
+    """The object from what was printed after the marks.
+
+    >>> load({"pickle": base64.b64encode(pickle.dumps({"a": [1, 2.5, None]})).decode()}, False)
+    {'a': [1, 2.5, None]}
+    >>> load({"pickle": base64.b64encode(b"cos\\nsystem\\n(S'true'\\ntR.").decode()}, False)
+    Traceback (most recent call last):
+    ...
+    sandbox.errors.VMOperationError: the result needs os.system, which a pickle from a sandbox may not \
+bring here: return plain data, or use allow_pickle=True if you trust the code
+    """
+    refused: Optional[Exception] = None
+    if "pickle" in found:
+        raw = _decode(found["pickle"])
+        try:
+            if allow_pickle:
+                return pickle.loads(raw)
+            return _Reader(io.BytesIO(raw)).load()
+        except Exception as problem:  # a pickle can fail in every way there is
+            refused = problem
+    if "json" in found:
+        try:
+            return json.loads(_decode(found["json"]))
+        except ValueError as problem:
+            raise VMOperationError(f"the result is not JSON: {problem}") from None
+    if isinstance(refused, pickle.UnpicklingError) and not allow_pickle:
+        raise VMOperationError(
+            f"the result needs {refused}, which a pickle from a sandbox may not bring here: "
+            "return plain data, or use allow_pickle=True if you trust the code"
+        )
+    raise VMOperationError(f"the result could not be read: {refused}")
+
+
+def _decode(text: str) -> bytes:
+    if len(text) > RESULT_MAX:
+        raise VMOperationError(f"the result is larger than {RESULT_MAX >> 20} MiB")
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as problem:
+        raise VMOperationError(f"the result is not base64: {problem}") from None
+
+
+def split(output: str) -> Tuple[Dict[str, str], str]:
+    """What follows the marks, and the output without those lines. A mark is one at the start of a line,
+    whatever message it came in.
+
+    >>> split("log\\nRESULT_PICKLE:gASVAi4=\\nmore\\n")
+    ({'pickle': 'gASVAi4='}, 'log\\nmore\\n')
+    """
+    found: Dict[str, str] = {}
+    kept = []
+    for line in output.splitlines(keepends=True):
+        mark = next((m for m in MARKS if line.startswith(m)), None)
+        if mark is None:
+            kept.append(line)
+            continue
+        found[MARKS[mark]] = line[len(mark) :].strip()
+        # The epilogue begins a line of its own, which is not the code's.
+        if kept and kept[-1] == "\n":
+            kept.pop()
+    return found, "".join(kept)
+
+
+def with_result(code: str, mark: str = "RESULT_PICKLE:") -> Optional[str]:
+    """The code with its last `final_answer(...)` turned into a result; None where it has none.
+
+    >>> print(with_result("x = 1\\nfinal_answer(x + 1)").splitlines()[1])
+    _result = (x + 1)
+    """
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return None  # a magic, or a real error, which the kernel will tell
+    for node in reversed(tree.body):
+        call = node.value if isinstance(node, ast.Expr) else None
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id == "final_answer"
+            and len(call.args) + len(call.keywords) == 1
+        ):
+            value = call.args[0] if call.args else call.keywords[0].value
+            lines = code.encode().splitlines(keepends=True)
+            text = ast.get_source_segment(code, value) or ast.unparse(value)
+            before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
+            after = lines[(node.end_lineno or 1) - 1][node.end_col_offset or 0 :] + b"".join(
+                lines[node.end_lineno or 1 :]
+            )
+            assigned = before.decode() + f"_result = ({text})" + after.decode()
+            return f"{assigned}\n{EPILOGUE.replace('MARK', mark)}\n_cove_result(_result)\n"
+    return None

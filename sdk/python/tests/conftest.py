@@ -1,0 +1,75 @@
+"""A server for all tests, and the certainty that nothing of theirs is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+
+# Whatever the shell that runs the tests talks to is not what they are about.
+KEPT = ("COVE_BINARY", "COVE_TEST_URL", "COVE_TEST_API_KEY", "COVE_TEST_WORK")
+for name in [n for n in os.environ if n.startswith("COVE_") and n not in KEPT]:
+    del os.environ[name]
+if "COVE_BINARY" not in os.environ and (ROOT / "build" / "cove").exists():
+    os.environ["COVE_BINARY"] = str(ROOT / "build" / "cove")
+
+import cove  # noqa: E402
+from cove import _server  # noqa: E402
+
+
+def pytest_collection_modifyitems(items):
+    if "COVE_BINARY" in os.environ or shutil.which("cove"):
+        return
+    reason = pytest.mark.skip(reason="there is no cove: build it, or set COVE_BINARY")
+    for item in items:
+        if "server" in getattr(item, "fixturenames", ()):
+            item.add_marker(reason)
+
+
+@pytest.fixture(scope="session")
+def server():
+    """The private server that everything uses; at the end it must leave nothing."""
+    threads = set(threading.enumerate())
+    running = _server.private()
+    yield running
+    cove.stop_private_servers()
+    assert not running.dir.exists(), "the private server's directory is left"
+    left = [t for t in threading.enumerate() if t not in threads and not t.daemon]
+    assert not left, f"threads are left: {left}"
+
+
+@pytest.fixture(scope="session")
+def client(server):
+    with cove.Client.open() as shared:
+        yield shared
+
+
+@pytest.fixture
+def sandbox(client):
+    with cove.Sandbox.create(client=client) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def no_sandbox_left(request):
+    """Each test ends what it makes."""
+    yield
+    if "server" in request.fixturenames and "shared_sandbox" not in request.fixturenames:
+        running = _server.running()
+        if running and running.alive():
+            left = cove.Sandbox.list()
+            for info in left:
+                cove.Sandbox.connect(info.id).kill()
+            assert not left, f"sandboxes are left: {left}"
+
+
+@pytest.fixture
+def python():
+    return sys.executable

@@ -1,0 +1,10 @@
+"""Why a test is not run."""
+
+import os
+
+import pytest
+
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0,
+    reason="ports, limits and mounts of sandboxes need a server that root started",
+)

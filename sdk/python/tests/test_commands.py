@@ -1,0 +1,139 @@
+"""Commands and terminals, synchronous."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import cove
+
+
+def test_a_command_gives_output_and_status(sandbox):
+    result = sandbox.commands.run("echo out; echo err >&2; exit 7")
+    assert (result.stdout, result.stderr, result.exit_code, result.ok) == (
+        "out\n",
+        "err\n",
+        7,
+        False,
+    )
+
+
+def test_check_raises_with_the_result(sandbox):
+    with pytest.raises(cove.CommandError, match="no good") as caught:
+        sandbox.commands.run("echo no good >&2; false", check=True)
+    assert caught.value.result.exit_code == 1
+
+
+def test_a_program_gets_its_arguments_as_they_are(sandbox):
+    result = sandbox.commands.run("printf", ["%s|", "a b", "$HOME", "*"])
+    assert result.stdout == "a b|$HOME|*|"
+
+
+def test_environment_directory_and_user(sandbox):
+    result = sandbox.commands.run("echo $A; pwd; id -un", env={"A": "x y"}, cwd="/tmp", user="root")
+    assert result.stdout == "x y\n/tmp\nroot\n"
+
+
+def test_input_reaches_it_and_ends(sandbox):
+    assert sandbox.commands.run("cat | wc -c", input=b"x" * 100_000).stdout.strip() == "100000"
+
+
+def test_input_that_nobody_reads_is_no_error(sandbox):
+    assert sandbox.commands.run("true", input="unread").exit_code == 0
+
+
+def test_callbacks_hear_output_while_it_runs(sandbox):
+    heard = []
+    sandbox.commands.run(
+        "echo a; sleep 0.3; echo b; echo c >&2",
+        on_stdout=lambda text: heard.append((text, time.monotonic())),
+        on_stderr=lambda text: heard.append((text, time.monotonic())),
+    )
+    assert "".join(text for text, _ in heard if text != "c\n") == "a\nb\n"
+    assert heard[-1][1] - heard[0][1] > 0.1
+
+
+def test_a_timeout_ends_it_and_tells_what_it_wrote(sandbox):
+    with pytest.raises(cove.DeadlineError) as caught:
+        sandbox.commands.run("echo begun; sleep 100", timeout=2)
+    assert caught.value.result.stdout == "begun\n"
+    assert isinstance(caught.value, TimeoutError)
+    assert not [p for p in sandbox.commands.list() if "sleep 100" in " ".join(p.args)]
+
+
+def test_a_background_command_outlives_its_reader(sandbox):
+    running = sandbox.commands.start("for i in $(seq 1 5); do echo $i; sleep 0.2; done")
+    assert next(iter(running)).text == "1\n"
+    at = running.offset
+    running.close()
+    again = sandbox.commands.connect(running.pid, at)
+    assert again.wait().stdout == "2\n3\n4\n5\n"
+
+
+def test_reconnecting_without_an_offset_gives_what_nobody_read(sandbox):
+    running = sandbox.commands.start("echo first; sleep 0.5; echo second")
+    next(iter(running))
+    running.close()
+    assert sandbox.commands.connect(running.pid).wait().stdout == "second\n"
+
+
+def test_a_broken_connection_goes_on_where_it_broke(sandbox):
+    running = sandbox.commands.start("for i in $(seq 1 6); do echo line $i; sleep 0.2; done")
+    pieces, seen = iter(running), []
+    seen.append(next(pieces).text)
+    # What a network would do: the sockets under the client die.
+    for connection in list(sandbox.client.http._transport._pool.connections):
+        stream = connection._connection._network_stream
+        stream.get_extra_info("socket").shutdown(2)
+    seen += [piece.text for piece in pieces]
+    assert "".join(seen) == "".join(f"line {i}\n" for i in range(1, 7))
+    assert running.exit_code == 0
+
+
+def test_stdin_of_a_background_command(sandbox):
+    running = sandbox.commands.start("read a; echo got $a", stdin=True)
+    running.write("this\n")
+    assert running.wait().stdout == "got this\n"
+
+
+def test_kill_and_terminate(sandbox):
+    running = sandbox.commands.start("sleep 1000", tag="sleeper")
+    assert [p.tag for p in sandbox.commands.list()] == ["sleeper"]
+    assert sandbox.commands.kill(running.pid) is True
+    result = running.wait()
+    assert (result.exit_code, result.ok) == (-1, False)
+    assert "killed" in result.error
+    assert sandbox.commands.kill(4_000_000) is False
+
+
+def test_characters_cut_by_a_packet_are_whole(sandbox):
+    script = (
+        "import sys, time\nfor b in 'äöü€'.encode():\n"
+        " sys.stdout.buffer.write(bytes([b])); sys.stdout.flush(); time.sleep(0.02)"
+    )
+    assert sandbox.commands.run("python3", ["-c", script]).stdout == "äöü€"
+
+
+def test_a_megabyte_of_output_arrives_whole(sandbox):
+    result = sandbox.commands.run("head -c 3000000 /dev/zero | tr '\\0' x")
+    assert len(result.stdout) == 3_000_000 and result.lost_bytes == 0
+
+
+def test_a_missing_directory_is_a_sentence(sandbox):
+    with pytest.raises(cove.InvalidRequestError, match="/nowhere"):
+        sandbox.commands.run("true", cwd="/nowhere")
+
+
+def test_a_terminal(sandbox):
+    with sandbox.pty.create(cols=90, rows=20) as terminal:
+        terminal.write("stty size\n")
+        text = ""
+        for output in terminal:
+            text += output.text
+            if "20 90" in text:
+                break
+        terminal.resize(100, 30)
+        terminal.write("stty size; exit\n")
+        result = terminal.wait()
+    assert "30 100" in result.stdout and result.exit_code == 0

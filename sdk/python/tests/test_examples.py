@@ -1,0 +1,57 @@
+"""Each example, run as a user would run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from marks import needs_root
+
+TOP = Path(__file__).resolve().parents[1]
+EXAMPLES = {
+    "agent_loop.py": ([], "1366"),
+    "data_analysis.py": (["."], "365 days"),
+    "evaluate.py": (["100"], "failed: 4, right: 82, too slow: 4, wrong: 10"),
+    "overnight.py": ([], "orning: running and counting"),
+    "web_app.py": ([], "'visits': 2"),
+}
+
+
+def test_every_example_is_here():
+    assert sorted(EXAMPLES) == sorted(p.name for p in (TOP / "examples").glob("*.py"))
+
+
+@needs_root
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_an_example(name, server, tmp_path):
+    arguments, wanted = EXAMPLES[name]
+    env = {
+        **os.environ,
+        "COVE_URL": server.url,
+        "COVE_API_KEY": server.api_key,
+        "PYTHONPATH": str(TOP / "src"),
+    }
+    found = subprocess.run(
+        [sys.executable, str(TOP / "examples" / name), *arguments],
+        cwd=tmp_path, env=env, capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    if "cannot pause" in found.stdout:
+        pytest.skip(found.stdout.strip())
+    assert wanted in found.stdout, found.stdout
+    if name == "data_analysis.py":
+        assert "polyline" in (tmp_path / "sales.svg").read_text()
+
+
+@needs_root
+def test_the_notebook_runs(server):
+    env = {
+        **os.environ,
+        "COVE_URL": server.url,
+        "COVE_API_KEY": server.api_key,
+        "PYTHONPATH": str(TOP / "src"),
+    }
+    subprocess.run([sys.executable, str(TOP / "notebook.py"), "--check"], env=env, check=True)

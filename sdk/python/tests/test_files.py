@@ -1,0 +1,128 @@
+"""Files inside."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import pytest
+
+import cove
+
+
+def test_text_and_bytes_come_back(sandbox):
+    assert sandbox.files.write("a/b.txt", "grüße").endswith("/a/b.txt")
+    assert sandbox.files.read("a/b.txt") == "grüße"
+    sandbox.files.write("raw", bytes(range(256)))
+    assert sandbox.files.read_bytes("raw") == bytes(range(256))
+    sandbox.files.write("empty", b"")
+    assert sandbox.files.read_bytes("empty") == b""
+
+
+def test_streams_tell_their_progress(sandbox, tmp_path):
+    data, told = os.urandom(3_000_000), []
+    (tmp_path / "big").write_bytes(data)
+    with open(tmp_path / "big", "rb") as source:
+        sandbox.files.write("big", source, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (len(data), len(data)) and len(told) > 3
+    told.clear()
+    assert sandbox.files.read_bytes("big", progress=lambda *x: told.append(x)) == data
+    assert told[-1] == (len(data), len(data))
+    with sandbox.files.open_read("big") as pieces:
+        assert b"".join(pieces) == data
+
+
+def test_an_iterable_of_unknown_length(sandbox):
+    sandbox.files.write("lines", (f"{i}\n".encode() for i in range(1000)))
+    assert sandbox.files.read("lines").count("\n") == 1000
+    sandbox.files.write("io", io.BytesIO(b"abc"))
+    assert sandbox.files.read("io") == "abc"
+
+
+def test_names(sandbox):
+    files = sandbox.files
+    assert files.make_dir("d/e") is True and files.make_dir("d/e") is False
+    files.write("d/x", "1", mode=0o750)
+    assert files.stat("d/x").mode == 0o750
+    assert sorted(e.name for e in files.list("d")) == ["e", "x"]
+    assert [e.is_dir for e in sorted(files.list("d"), key=lambda e: e.name)] == [True, False]
+    assert files.move("d/x", "d/y").path.endswith("/d/y")
+    assert (files.exists("d/x"), files.exists("d/y")) == (False, True)
+    files.set_mode("d/y", 0o600)
+    assert files.stat("d/y").mode == 0o600
+    files.remove("d")
+    files.remove("d")
+    assert not files.exists("d")
+
+
+def test_what_is_not_there_is_named(sandbox):
+    with pytest.raises(cove.NotFoundError, match="nothing-here"):
+        sandbox.files.read("nothing-here")
+    with pytest.raises(cove.InvalidRequestError):
+        sandbox.files.read("/tmp")
+
+
+def test_other_users(sandbox):
+    sandbox.files.write("/root/secret", "x", user="root")
+    assert sandbox.files.stat("/root/secret", user="root").owner == "root"
+
+
+def test_directories_there_and_back(sandbox, tmp_path):
+    source = tmp_path / "source"
+    (source / "sub" / "empty").mkdir(parents=True)
+    (source / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (source / "run.sh").chmod(0o755)
+    (source / "sub" / "data").write_bytes(b"\0" * 1000)
+    (source / "skip.pyc").write_text("no")
+    (source / "link").symlink_to("run.sh")
+    told = []
+    count = sandbox.files.upload(
+        source, "project", exclude=lambda p: p.endswith(".pyc"), progress=lambda *x: told.append(x)
+    )
+    assert count == 2 and told[-1][0] == told[-1][1] == 1019
+    assert sandbox.commands.run("cd project && ./link").stdout == "ran\n"
+    assert not sandbox.files.exists("project/skip.pyc")
+
+    back = tmp_path / "back"
+    assert sandbox.files.download("project", back) == 2
+    assert (back / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert (back / "sub" / "data").read_bytes() == b"\0" * 1000
+    assert (back / "sub" / "empty").is_dir()
+    assert not (back / "link").exists(), "a link from inside is not made here"
+
+    sandbox.files.upload(source / "run.sh", "one.sh")
+    assert sandbox.files.download("one.sh", tmp_path / "one.sh") == 1
+
+
+def test_a_download_does_not_follow_a_link_that_waits_here(sandbox, tmp_path):
+    sandbox.files.write("d/f", "evil")
+    victim = tmp_path / "victim"
+    victim.write_text("good")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "f").symlink_to(victim)
+    sandbox.files.download("d", tmp_path / "out")
+    assert victim.read_text() == "good"
+
+
+def test_an_upload_of_nothing_is_named(sandbox, tmp_path):
+    with pytest.raises(FileNotFoundError, match="absent"):
+        sandbox.files.upload(tmp_path / "absent", "x")
+
+
+def test_changes_are_told(sandbox):
+    sandbox.files.make_dir("w/deep")
+    with sandbox.files.watch("w", recursive=True, timeout=20) as events:
+        sandbox.files.write("w/deep/new", "1")
+        found = next(e for e in events if e.name == "deep/new")
+    assert found.kind == "create"
+
+
+def test_a_watch_with_a_timeout_ends(sandbox):
+    with sandbox.files.watch("~", timeout=1) as events:
+        assert list(events) == []
+
+
+def test_a_watch_of_nothing_is_an_error(sandbox):
+    with pytest.raises(cove.NotFoundError):
+        with sandbox.files.watch("/nowhere"):
+            pass
