@@ -130,7 +130,7 @@ def test_usage_metrics_and_events(sandbox):
 def test_templates_and_identity(client):
     assert "host" in [t.name for t in client.templates()]
     assert client.me()["admin"] is True
-    assert client.health()["status"] == "ok"
+    assert client.health()["status"] == "healthy"
 
 
 @needs_root
