@@ -67,6 +67,8 @@ static const struct row {
     /* its own sandbox needs user namespaces, which are closed inside */
     { "etc/chromium.d/cove", 0644, WITH_CHROMIUM, NULL,
       "export CHROMIUM_FLAGS=\"$CHROMIUM_FLAGS --no-sandbox\"\n" },
+    /* it trusts only authorities that it brings along, but the machine's may be others */
+    { "etc/uv/uv.toml", 0644, ALWAYS, NULL, "native-tls = true\n" },
     { "var/log/wtmp", 0664, ALWAYS, "utmp", "" },
     { "var/log/lastlog", 0664, ALWAYS, "utmp", "" },
     { "var/log/btmp", 0660, ALWAYS, "utmp", "" },

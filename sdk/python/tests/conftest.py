@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
 # Whatever the shell that runs the tests talks to is not what they are about.
-KEPT = ("COVE_BINARY", "COVE_TEST_URL", "COVE_TEST_API_KEY", "COVE_TEST_WORK")
+KEPT = ("COVE_BINARY", "COVE_LAYERS")
 for name in [n for n in os.environ if n.startswith("COVE_") and n not in KEPT]:
     del os.environ[name]
 if "COVE_BINARY" not in os.environ and (ROOT / "build" / "cove").exists():
@@ -43,6 +43,36 @@ def server():
     assert not running.dir.exists(), "the private server's directory is left"
     left = [t for t in threading.enumerate() if t not in threads and not t.daemon]
     assert not left, f"threads are left: {left}"
+
+
+@pytest.fixture(scope="session")
+def vm_server(layer, tmp_path_factory):
+    """One for machines: it may show sandboxes what is below the tests' own directories."""
+    top = tmp_path_factory.getbasetemp()
+    for path in (top, *top.parents):
+        if path.stat().st_uid == os.geteuid() and path != Path("/"):
+            path.chmod(path.stat().st_mode | 0o711)
+    made = _server.PrivateServer((str(top),))
+    yield made
+    left = cove.Sandbox.list(url=made.url, api_key=made.api_key)
+    made.stop()
+    assert not left, f"machines are left: {left}"
+
+
+@pytest.fixture
+def at_vm_server(vm_server, monkeypatch, tmp_path):
+    """`root_dir` is below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COVE_URL", vm_server.url)
+    monkeypatch.setenv("COVE_API_KEY", vm_server.api_key)
+
+
+@pytest.fixture(scope="session")
+def layer():
+    """What runs in kernels needs the Python layer. Not a reason to skip: nothing of it would be tested."""
+    folder = _server.find_layers()
+    if not folder or not os.path.exists(f"{folder}/python"):
+        pytest.fail("there is no Python layer: run the tests by tools/sdk, which builds one")
 
 
 @pytest.fixture(scope="session")

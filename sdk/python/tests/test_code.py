@@ -1,4 +1,5 @@
-"""`sandbox.code`: with a service that says what it is told to, and with the guest's own where there is one."""
+"""`sandbox.code`: what it makes of every kind of answer, from a service that gives them all.
+The guest's own is in test_services.py."""
 
 from __future__ import annotations
 
@@ -103,16 +104,3 @@ def test_without_the_service_it_is_said(client):
     with cove.Sandbox.create(client=client, env={"COVE_SERVICES": "none"}) as made:
         with pytest.raises(cove.PortClosedError, match="port is not open"):
             made.code.run("1")
-
-
-def test_the_guests_own_service(client):
-    with cove.Sandbox.create(client=client) as made:
-        try:
-            first = made.code.run("x = 20")
-        except cove.PortClosedError:
-            pytest.skip("this cove has no code service in its guest")
-        except cove.CoveError as problem:
-            pytest.skip(f"it cannot start here: {problem}")
-        assert first.error is None
-        assert made.code.run("x + 22").text == "42"
-        assert made.code.run("1/0").error.name == "ZeroDivisionError"

@@ -1,80 +1,24 @@
-"""The guest's own services: kernels, REST service, code interpreter, the runtime of agent-sandbox.
-
-They need a Python with ipykernel inside (`cove layer add python`). A server that has it is named by
-COVE_TEST_URL, COVE_TEST_API_KEY and COVE_TEST_WORK, a directory it may show to sandboxes; else the private
-one is tried."""
+"""The guest's own services: kernels, REST service, code interpreter, the runtime of agent-sandbox; and
+packages from the index, real agents of smolagents, real plots."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import base64
 
-import httpx
 import pytest
 from marks import needs_root
 
 import cove
 from sandbox.agent import AgentVMConfig, AgentVMManager
 from sandbox.configs import SandboxVMConfig
-from sandbox.errors import CodeError, VMOperationError
+from sandbox.errors import CodeError
 from sandbox.executor import SandboxExecutor
 from sandbox.python_executer import SandboxPythonExecutor
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.usefixtures("at_vm_server")]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A server whose sandboxes have services, and a directory that it may show."""
-    from cove import _server
-
-    url = os.environ.get("COVE_TEST_URL")
-    if url:
-        yield url, os.environ["COVE_TEST_API_KEY"], Path(os.environ["COVE_TEST_WORK"])
-        return
-    made = _server.PrivateServer((str(tmp_path_factory.getbasetemp()),))
-    yield made.url, made.api_key, tmp_path_factory.mktemp("work")
-    made.stop()
-
-
-@pytest.fixture(scope="module")
-def services(place):
-    """What answers in a sandbox there; each test says what it needs."""
-    found = {}
-    with cove.Sandbox.create(url=place[0], api_key=place[1]) as box:
-        for name, port, path in (
-            ("rest", 8765, "/health"),
-            ("kernels", 8888, "/api/kernels"),
-            ("runtime", 8888, "/"),
-        ):
-            try:
-                reply = box.ports.get(port, path, timeout=60)
-                found[name] = (
-                    "" if reply.status_code == 200 else f"{reply.status_code} {reply.text[:200]}"
-                )
-            except httpx.HTTPError as problem:
-                found[name] = str(problem)
-        if not found["kernels"]:
-            with box.ports.http(8888) as http:
-                reply = http.post("/api/kernels", timeout=60)
-                found["kernels"] = "" if reply.status_code == 201 else reply.text[:300]
-    return found
-
-
-@pytest.fixture(autouse=True)
-def at_server(place, monkeypatch):
-    monkeypatch.setenv("COVE_URL", place[0])
-    monkeypatch.setenv("COVE_API_KEY", place[1])
-    monkeypatch.chdir(place[2])
-
-
-def need(services, name):
-    if services[name]:
-        pytest.skip(f"no {name} in this guest: {services[name]}")
-
-
-def test_the_rest_service(services):
-    need(services, "rest")
+def test_the_rest_service():
     with AgentVMManager(
         AgentVMConfig(unique_container_name=True, runtime_env={"FOO": "BAR"})
     ) as manager:
@@ -90,34 +34,25 @@ def test_the_rest_service(services):
         assert "serving" in manager.tail_server_logs()
 
 
-def test_the_kernels(services):
-    need(services, "kernels")
-    with SandboxExecutor([], None, SandboxVMConfig(unique_container_name=True)) as executor:
-        code = """
-from math import sqrt
-x = 9
-_result = sqrt(x)
-print("RESULT_PICKLE:" + base64.b64encode(pickle.dumps(_result)).decode())
-"""
-        assert executor.run_code_raise_errors(code) == (3.0, "")
-        assert executor("print('before'); final_answer({'a': x})") == ({"a": 9}, "before\n", True)
-        assert executor("final_answer('x' * 200_000)")[0] == "x" * 200_000
-        with pytest.raises(CodeError, match="ZeroDivisionError"):
-            executor("1/0")
-        with pytest.raises(CodeError, match="cannot be sent"):
-            executor("final_answer(lambda: 1)")
-        executor.send_variables({"sent": [1]})
-        executor.code_timeout = 2
-        with pytest.raises(CodeError, match="interrupted"):
-            executor("import time; time.sleep(60)")
-        executor.code_timeout = None
-        assert executor("final_answer(sent + [2])")[0] == [1, 2], "it goes on, with its variables"
-        with pytest.raises(VMOperationError, match="kernel died"):
-            executor("import os; os._exit(3)")
+def test_packages_are_installed_from_the_index():
+    """With uv, in both services: what one installs the other sees, and the machine's neighbour does not."""
+    with SandboxExecutor(
+        ["humanize"], None, SandboxVMConfig(unique_container_name=True)
+    ) as executor:
+        assert executor.installed_packages == ["humanize"]
+        assert executor("import humanize\nfinal_answer(humanize.ordinal(3))")[0] == "3rd"
+        answer = executor.vm.sandbox_execute_code(
+            "import iniconfig, humanize; print('both')", ["iniconfig"]
+        )
+        assert answer["stdout"] == "both\n", answer["stderr"]
+        assert "iniconfig" in {p["name"] for p in executor.vm.sandbox_list_installed_packages()}
+        with pytest.raises(CodeError, match="no-such-package-anywhere"):
+            executor.install_packages(["no-such-package-anywhere"])
+    with cove.Sandbox.create() as other:
+        assert other.code.run("import humanize").error.name == "ModuleNotFoundError"
 
 
-def test_the_code_interpreter(services):
-    need(services, "kernels")
+def test_the_code_interpreter():
     with cove.Sandbox.create() as box:
         assert box.code.run("x = 20").error is None
         assert box.code.run("x + 22").text == "42"
@@ -130,9 +65,21 @@ def test_the_code_interpreter(services):
         box.code.remove_context(other)
 
 
-def test_the_real_client_of_agent_sandbox_by_our_router(services, place, monkeypatch, tmp_path):
+def test_a_figure_of_matplotlib():
+    with cove.Sandbox.create() as box:
+        shown = box.code.run(
+            "import matplotlib.pyplot as plt, numpy\nx = numpy.arange(4)\n"
+            "plt.plot(x, x ** 2, label='squares')\nplt.title('Growth')\nplt.show()"
+        )
+        assert shown.error is None, shown.error
+        figure = shown.results[0]
+        assert base64.b64decode(figure.png).startswith(b"\x89PNG")
+        assert (figure.chart["type"], figure.chart["title"]) == ("line", "Growth")
+        assert figure.chart["elements"][0]["points"][-1] == [3, 9]
+
+
+def test_the_real_client_of_agent_sandbox_by_our_router(vm_server, monkeypatch, tmp_path):
     """Its claim is its own, made at a double of the API server, which names a sandbox of ours."""
-    need(services, "runtime")
     real = pytest.importorskip("k8s_agent_sandbox")
     from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
     from kube import Cluster
@@ -154,7 +101,7 @@ def test_the_real_client_of_agent_sandbox_by_our_router(services, place, monkeyp
     with cove.Sandbox.create() as box:
         cluster.name_of = lambda: box.id
         client = real.SandboxClient(
-            connection_config=SandboxDirectConnectionConfig(api_url=place[0])
+            connection_config=SandboxDirectConnectionConfig(api_url=vm_server.url)
         )
         sandbox = client.create_sandbox("pool")
         try:

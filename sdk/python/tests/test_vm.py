@@ -1,5 +1,6 @@
-"""The package `sandbox`: configurations, managers, executors. The services are the stand-in's, brought as a
-user's own server code; where the guest has services of its own, those are tried too."""
+"""The package `sandbox`: configurations, managers, executors. The services are the guest's own. A stand-in,
+brought as a user's own server code, takes their place where that is the point, where a screen is
+needed, and where the document of the service has to change."""
 
 from __future__ import annotations
 
@@ -25,42 +26,14 @@ from sandbox.python_executer import SandboxPythonExecutor
 from sandbox.sandbox import SandboxClient, SandboxVMManager
 from sandbox.ssh import SSHClient, SSHConfig
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.usefixtures("at_vm_server")]
 HERE = Path(__file__).resolve().parent
 STANDIN = HERE / "standin"
-
-
-@pytest.fixture(autouse=True)
-def own_directory(tmp_path, monkeypatch, server):
-    """`root_dir` is below the working directory. One server for all, which may show what is below /tmp."""
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def vm_server(server, tmp_path_factory):
-    from cove import _server
-
-    top = tmp_path_factory.getbasetemp()
-    for path in (top, *top.parents):
-        if path.stat().st_uid == os.geteuid() and path != Path("/"):
-            path.chmod(path.stat().st_mode | 0o711)
-    made = _server.PrivateServer((str(top),))
-    yield made
-    left = cove.Sandbox.list(url=made.url, api_key=made.api_key)
-    made.stop()
-    assert not left, f"machines are left: {left}"
-
-
-@pytest.fixture(autouse=True)
-def at_server(vm_server, monkeypatch):
-    monkeypatch.setenv("COVE_URL", vm_server.url)
-    monkeypatch.setenv("COVE_API_KEY", vm_server.api_key)
 
 
 @pytest.fixture
 def config(request):
     return SandboxVMConfig(
-        host_server_dir=STANDIN,
         unique_container_name=True,
         vm_ram="512M",
         vm_cpu_cores=1,
@@ -396,7 +369,7 @@ def test_an_agents_machine(tmp_path):
 
 
 def test_the_client_is_made_again_when_the_document_changed_or_on_request():
-    config = AgentVMConfig(host_server_dir=STANDIN, unique_container_name=True)
+    config = AgentVMConfig(unique_container_name=True)
     with AgentVMManager(config) as manager:
         assert manager.generated_client.regenerated
         manager.start_agent_vm()
@@ -546,10 +519,21 @@ def test_variables_and_packages(executor):
 
 def test_a_dead_kernel_and_a_slow_code(executor):
     with pytest.raises(VMOperationError, match="kernel died"):
-        executor.run_code_raise_errors("die")
+        executor.run_code_raise_errors("import os; os._exit(3)")
+    wait_for(lambda: answers(executor))
+    executor.send_variables({"sent": [1]})
     executor.code_timeout = 1
     with pytest.raises(CodeError, match="longer than 1 s"):
-        executor.run_code_raise_errors("import time; time.sleep(4)")
+        executor.run_code_raise_errors("import time; time.sleep(600)")
+    executor.code_timeout = None
+    assert executor("final_answer(sent + [2])")[0] == [1, 2], "it goes on, with its variables"
+
+
+def answers(executor):
+    try:
+        return executor("final_answer(1)")[0] == 1
+    except VMOperationError:
+        return False
 
 
 def test_cleanup_is_idempotent_and_final(config):
@@ -603,10 +587,6 @@ def test_an_agent_of_smolagents(config):
     from smolagents.monitoring import AgentLogger, LogLevel
 
     with SandboxExecutor([], AgentLogger(LogLevel.OFF), config) as executor:
-        # The machine has no smolagents: a tool is a class of it, so one that is not does here.
-        executor._run("import sys, types\nm = types.ModuleType('smolagents')\nclass Tool:\n"
-                      "  def __call__(self, *a, **k): return self.forward(*a, **k)\nm.Tool = Tool\n"
-                      "sys.modules['smolagents'] = m")  # fmt: skip
         agent = smolagents.CodeAgent(
             tools=[double], model=Model(), executor=executor, verbosity_level=0
         )
@@ -617,9 +597,7 @@ def test_twenty_machines_at_once():
     together = threading.Barrier(20)
 
     def one(number):
-        config = SandboxVMConfig(
-            container_name=f"m{number}", host_server_dir=STANDIN, vm_ram="256M", vm_cpu_cores=1
-        )
+        config = SandboxVMConfig(container_name=f"m{number}", vm_ram="256M", vm_cpu_cores=1)
         with SandboxExecutor([], None, config) as executor:
             together.wait(120)  # all of them run now, so no port can have been used twice
             executor.send_variables({"n": number})

@@ -38,6 +38,17 @@ rm -rf --one-file-system -- "$dir"
 """
 
 
+def find_layers() -> Optional[str]:
+    """COVE_LAYERS, else those of this machine's own data directory: where `cove layer add` puts them."""
+    named = os.environ.get("COVE_LAYERS")
+    if named and not os.path.isdir(named):
+        raise ServerStartError(f"COVE_LAYERS={named} is not a directory")
+    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    usual = "/var/lib/cove" if os.geteuid() == 0 else f"{home}/cove"
+    found = os.path.abspath(named or f"{usual}/layers")
+    return found if os.access(found, os.R_OK | os.X_OK) else None
+
+
 def find_binary() -> str:
     """COVE_BINARY, else the one in this package, else the one on the PATH."""
     named = os.environ.get("COVE_BINARY")
@@ -81,6 +92,10 @@ class PrivateServer:
     def _start(
         self, binary: str, lifeline: int, allow_mount: Sequence[str]
     ) -> subprocess.Popen[bytes]:
+        layers = find_layers()
+        if layers:  # read only, and locked while in use, so a link is as good as a copy
+            (self.dir / "data").mkdir(mode=0o755)
+            (self.dir / "data" / "layers").symlink_to(layers)
         command: List[str] = [binary, "serve", "--ephemeral", "--lifeline", str(lifeline)]
         command += ["--data", str(self.dir / "data"), "--run-dir", str(self.dir / "run")]
         command += ["--listen", "127.0.0.1:0", "--preview-listen", "none", "--log-level", "warn"]

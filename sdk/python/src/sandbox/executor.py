@@ -145,8 +145,9 @@ class SandboxExecutor:
                 raise VMOperationError(f"{name!r} is not the name of a package")
         words = ["uv", "pip", "install", "--python", "__PYTHON__", *additional_imports]
         code = (
-            "import subprocess as _s, sys as _y\n"
+            "import os as _o, subprocess as _s, sys as _y\n"
             f"_d = _s.run([_y.executable if w == '__PYTHON__' else w for w in {words!r}],"
+            " env={'UV_NATIVE_TLS': '1', **_o.environ},"  # the machine's authorities, not uv's own
             " stdout=_s.PIPE, stderr=_s.STDOUT, text=True)\n"
             "print(_d.stdout)\nprint('uv-status', _d.returncode)\n"
             "import importlib as _i; _i.invalidate_caches()"
@@ -160,19 +161,27 @@ class SandboxExecutor:
         return list(additional_imports)
 
     def send_tools(self, tools: Mapping[str, Any]) -> None:
-        """Tools of smolagents, with what they need."""
+        """Tools of smolagents, with what they need, itself included: installed unless the machine has it."""
         from smolagents.tools import get_tools_definition_code
 
         tools = {name: tool for name, tool in tools.items() if name != "final_answer"}
-        known = {*self.installed_packages, "smolagents"}
-        needed = {
-            p for t in tools.values() for p in t.to_dict().get("requirements", ()) if p not in known
-        }
-        if needed:
-            self.installed_packages += self.install_packages(sorted(needed))
-        code = get_tools_definition_code(tools) if tools else ""
-        if code:
-            self._run(code)
+        if not tools:
+            return
+        needed = {p for t in tools.values() for p in t.to_dict().get("requirements", ())}
+        if self._has_module("smolagents"):  # a tool is a class of it, so it has to be there
+            needed.discard("smolagents")
+        else:
+            needed.add("smolagents")
+        self.installed_packages += self.install_packages(
+            sorted(needed - set(self.installed_packages))
+        )
+        self._run(get_tools_definition_code(tools))
+
+    def _has_module(self, name: str) -> bool:
+        _, logs, _ = self._run(
+            f"import importlib.util as _u; print(_u.find_spec({name!r}) is not None)"
+        )
+        return logs.strip().endswith("True")
 
     def send_variables(self, variables: Mapping[str, Any]) -> None:
         """Make them known to the kernel. They go from here to the sandbox, so any pickle will do."""
