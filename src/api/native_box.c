@@ -15,9 +15,11 @@ static const struct field_name expiries[] = {
     { "kill", EXPIRY_KILL }, { "pause", EXPIRY_PAUSE }, { "pause-files", EXPIRY_PAUSE_FILES }, {}
 };
 
+static const struct field_name restarts[] = { { "no", false }, { "always", true }, {} };
+
 struct create {
     char *template, *label;
-    int64_t timeout, idle, on_expiry, network;
+    int64_t timeout, idle, on_expiry, network, restart;
     bool auto_resume, secure, strict, public;
     struct map metadata, env;
     struct limits *limits;
@@ -34,6 +36,8 @@ static const struct field create_body[] = {
       .help = "seconds without activity until it expires; 0: no such rule"),
     B(on_expiry, F_ENUM, .names = expiries, .help = "what happens then: kill or pause"),
     B(auto_resume, F_BOOL, .help = "a request for one of its ports wakes a paused one"),
+    B(restart, F_ENUM, .names = restarts,
+      .help = "always: when its first process dies it is started again on its files"),
     B(metadata, F_MAP, .help = "for filters of the list"),
     B(env, F_MAP, .help = "environment of every process"),
     B(network, F_ENUM, .names = networks, .def = NETWORK_DEFAULT,
@@ -57,7 +61,7 @@ static int create(struct call *c, void *body, struct err *err)
         .template = b->template ? b->template : "base",
         .label = b->label,
         .facade = "v1",
-        .life = { b->timeout * 1000, b->idle * 1000, b->on_expiry, b->auto_resume },
+        .life = { b->timeout * 1000, b->idle * 1000, b->on_expiry, b->auto_resume, b->restart },
         .network = b->network,
         .secure = b->secure,
         .strict = b->strict,

@@ -12,11 +12,12 @@ struct create_options {
     struct limit_args limits;
     int64_t idle;
     struct args_list env, metadata, mounts, forwards;
-    const char *on_expiry;
+    const char *on_expiry, *restart;
     bool strict, private, auto_resume;
 };
 
 static const char *const expiries[] = { "kill", "pause", "pause-files", NULL };
+static const char *const restarts[] = { "no", "always", NULL };
 static const char *const networks[] = { "none", "open", NULL };
 
 #define LIMIT(mem, name, type, unit, ...)                                                          \
@@ -33,6 +34,10 @@ static const struct args_option create_options[] = {
            .choices = expiries, .help = "kill, pause or pause-files then (default kill)"),
     OPTION(struct create_options, auto_resume, "auto-resume", ARGS_SWITCH,
            .help = "a request for one of its ports lets a paused one go on"),
+    OPTION(struct create_options, restart, "restart", ARGS_CHOICE, .value = "WHEN",
+           .choices = restarts,
+           .help = "always: when its first process dies it is started again on its files "
+                   "(default no)"),
     LIMIT(memory, "memory", ARGS_SIZE, "SIZE", .letter = 'm', .help = "memory (default 2G)"),
     LIMIT(cpus, "cpus", ARGS_CPUS, "N", .help = "processors' worth of time (default 2)"),
     LIMIT(disk, "disk", ARGS_SIZE, "SIZE", .help = "disk it may fill (default 10G)"),
@@ -173,6 +178,7 @@ static int put_request(const struct args *a, struct buf *b, struct err *err)
     if (args_given(a, "idle"))
         json_kv_int(b, "idle", o->idle);
     json_kv_str(b, "on_expiry", o->on_expiry);
+    json_kv_str(b, "restart", o->restart);
     if (o->auto_resume)
         json_kv_bool(b, "auto_resume", true);
     if (o->strict)

@@ -2,7 +2,8 @@
  *
  *   record            machine   what becomes of them
  *   RUNNING           there     adopted; the deadline from the provider's, whose clock ran on
- *   RUNNING           files     ended: it ran when the computer was restarted
+ *   RUNNING           files     ended: it ran when the computer was restarted; or started again,
+ *                               if it is to be (restart.c)
  *   PAUSED            there     adopted; its files are enough
  *   PAUSING, RESUMING there     as the machine is: paused or running (pause.c)
  *   CREATING          there     undone: its client never heard of it
@@ -155,8 +156,10 @@ static int keep(struct live *l, struct err *err)
 
     if (p->ops->adopt(p, l->s.id, &m, err))
         return -1;
-    if (m.asleep && l->s.state == SANDBOX_RUNNING)
+    if (m.asleep && l->s.state == SANDBOX_RUNNING && !l->s.life.restart)
         return ENDED_WITH_MACHINE;
+    if (m.asleep && l->s.state == SANDBOX_RUNNING && restart_note(l, NULL, err))
+        return -1;
     if (!m.asleep)
         l->s.limits = m.limits;
     l->touched = co_now();

@@ -91,6 +91,7 @@ static int new_machine(struct making *m, struct err *err)
                                  .network = s->network,
                                  .limits = s->limits,
                                  .strict = s->strict,
+                                 .stay = s->life.restart,
                                  .eager = true,
                                  .mounts = m->live->s.mounts.items,
                                  .nmounts = m->live->s.mounts.n };

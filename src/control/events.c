@@ -103,6 +103,23 @@ static void machine_ended(const struct told *t)
     live_unlock(l);
 }
 
+static void machine_down(const struct told *t)
+{
+    AUTO(live_releasep) struct live *l = table_hold(t->control, t->ref);
+    char why[240];
+
+    describe_end(t, why, sizeof(why));
+    if (l && l->s.state != SANDBOX_CREATING) {
+        restart_down(l, why);
+        return;
+    }
+    if (l) { /* whoever creates it has the lock, and will ask */
+        l->machine_gone = true;
+        err_set(&l->fault, ERR_UPSTREAM, "the sandbox ended while it was being created: %s", why);
+    }
+    leftover_machine(t->control, t->ref);
+}
+
 /* We hear of every end, except where there was no memory to listen. */
 void control_gone(struct live *l)
 {
@@ -143,9 +160,13 @@ static void handle(void *arg)
 
     switch (t->kind) {
     case MACHINE_ENDED: machine_ended(t); break;
+    case MACHINE_DOWN: machine_down(t); break;
     case MACHINE_LIMIT: limit_met(t); break;
     case MACHINE_LOST: log_warn("the provider has lost touch with its machines"); break;
-    case MACHINE_REGAINED: log_info("the provider has its machines again"); break;
+    case MACHINE_REGAINED:
+        log_info("the provider has its machines again");
+        restart_look(t->control);
+        break;
     }
     free(t);
 }

@@ -61,6 +61,8 @@ struct live {
     int64_t failing;           /* since when pausing it at its end has failed; 0: it has not */
     int64_t paused_ms;         /* since when, unix; 0: a former server knows */
     int64_t paused_for;        /* the last time: ms */
+    char down[256];            /* why its machine died, until it was started again; "": it lives */
+    int64_t woken, crash_ms;   /* when that was, and how long it waited for it */
 
     bool doubted; /* somebody looks whether its guest still answers */
 
@@ -267,7 +269,15 @@ void retry_tend(struct control *c); /* forgets old dead letters */
 
 int life_pause(struct live *l, const char *actor, const char *why, bool files_only,
                struct err *err);
+/* ---- restart.c: life.restart ---- */
+/* Its machine is asleep: written down as RESUMING, so that nobody reaches it before it knows its
+ * token. why NULL: that was while we were not there. With its lock. */
+int restart_note(struct live *l, const char *why, struct err *err);
+void restart_down(struct live *l, const char *why); /* its machine may be; parks */
+void restart_look(struct control *c);               /* for all: nobody told us; parks */
+
 int pause_settle(struct live *l, const struct machine_state *m, struct err *err);
+void pause_wait(struct live *l, int64_t ms); /* then it is settled */
 void pause_settle_now(struct live *l); /* one that is PAUSING or RESUMING, and nobody is at it */
 void pause_settle_later(struct live *l);
 int64_t pause_deadline(const struct live *l);

@@ -10,7 +10,7 @@
  *   RUNNING    -                         it goes on           (adopt.c ends it)
  *   PAUSING    RUNNING                   PAUSED               PAUSED
  *   PAUSED     it is paused again        -                    -
- *   RESUMING   RUNNING                   PAUSED               PAUSED
+ *   RESUMING   RUNNING                   PAUSED               PAUSED (RUNNING if it is to restart)
  *
  * Deadlines stand still with it; resuming sets a new one. */
 #include <string.h>
@@ -180,11 +180,19 @@ static void tell_guest(void *arg)
                   KV("error", err.msg));
 }
 
+/* Dying gives no sandbox more time. */
+static uint64_t net_ms(const struct live *l)
+{
+    if (!*l->down || l->deadline == NEVER || l->s.life.expiry != EXPIRY_KILL)
+        return life_net_ms(&l->s.life);
+    return (uint64_t)(MAX(l->deadline - co_now(), (int64_t)0) + GRACE_MS);
+}
+
 static int wake_machine(struct live *l, bool *anew, struct err *err)
 {
     struct provider *p = l->control->provider;
 
-    if (p->ops->resume(p, l->s.id, life_net_ms(&l->s.life), anew, err))
+    if (p->ops->resume(p, l->s.id, net_ms(l), anew, err))
         return -1;
     return *anew ? teach_guest(l, err) : 0;
 }
@@ -195,23 +203,28 @@ static int save_running(struct live *l, const char *actor, const char *why, bool
     struct control *c = l->control;
     char detail[64] = "";
     struct sandbox next = l->s;
+    bool died = *l->down; /* its time went on meanwhile */
     struct event e =
         control_event_of(&l->s, anew ? "restarted" : "resumed", actor,
-                         anew ? "its processes were gone, as after a restart: it was started again "
-                                "on its files"
-                              : why);
+                         died   ? l->down
+                         : anew ? "its processes were gone, as after a restart: it was started again "
+                                  "on its files"
+                                : why);
 
-    l->paused_for = paused_for_ms(l);
+    l->paused_for = died ? 0 : paused_for_ms(l);
     if (l->paused_for) {
         snprintf(detail, sizeof(detail), "{\"paused_ms\":%lld}", (long long)l->paused_for);
         e.detail = detail;
     }
     next.state = SANDBOX_RUNNING;
-    next.end_ms = next.life.timeout_ms ? control_wall_ms() + next.life.timeout_ms : 0;
+    if (!died)
+        next.end_ms = next.life.timeout_ms ? control_wall_ms() + next.life.timeout_ms : 0;
     if (control_save(l, &next, &e, err))
         return -1;
-    l->touched = co_now();
-    l->deadline = next.life.timeout_ms ? l->touched + next.life.timeout_ms : NEVER;
+    l->touched = l->woken = co_now();
+    l->down[0] = 0;
+    if (!died)
+        l->deadline = next.life.timeout_ms ? l->touched + next.life.timeout_ms : NEVER;
     l->paused_ms = l->failing = 0;
     c->counts.resumed++;
     settled(l);
@@ -288,7 +301,7 @@ int pause_settle(struct live *l, const struct machine_state *m, struct err *err)
         return m->paused ? save_paused(l, &e, err) : save_as(l, SANDBOX_RUNNING, NULL, err);
     case SANDBOX_PAUSED: return m->paused ? 0 : pause_again(l, err);
     case SANDBOX_RESUMING:
-        if (m->paused)
+        if (m->paused && !(m->asleep && l->s.life.restart))
             return save_paused(l, NULL, err);
         return wake_machine(l, &anew, err) ||
                        save_running(l, "system", "what was begun is done", anew, err)
@@ -321,6 +334,12 @@ void pause_settle_now(struct live *l)
 }
 
 void pause_settle_later(struct live *l) { settle_later(l); }
+
+void pause_wait(struct live *l, int64_t ms)
+{
+    l->again = co_in(ms);
+    life_arm(l);
+}
 
 /* Of one that a former server paused. */
 int64_t pause_deadline(const struct live *l)

@@ -233,6 +233,22 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     return 0;
 }
 
+/* One that is to be started again died while no keeper ran: pause_adopt_all() finds its note. */
+static void keep_files(struct keeper *k, const struct record *r)
+{
+    struct box b = { .keeper = k,
+                     .spec = r->spec,
+                     .family = r->family,
+                     .jail.pid = r->pid,
+                     .started = r->started };
+    struct err err = { 0 };
+
+    memcpy(b.id, r->id, sizeof(b.id));
+    memcpy(b.name, r->name, sizeof(b.name));
+    if (note_write(&b, false, &err))
+        log_warn("its files are not kept", KV("sandbox", b.id), KV("error", err.msg));
+}
+
 /* What is left of one that does not live any more. */
 static void take_away(struct keeper *k, const struct record *r)
 {
@@ -243,6 +259,8 @@ static void take_away(struct keeper *k, const struct record *r)
     if (k->cgroups.unified >= 0)
         cgroup_write(k->cgroups.unified, r->name, "cgroup.kill", "1");
     cgroup_remove(&k->cgroups, r->name);
+    if (r->spec.flags & KEEP_STAY && !note_exists(k, r->id))
+        keep_files(k, r);
     layer = note_exists(k, r->id) ? -1 : layer_open(k->volume, r->name, &err);
     if (layer >= 0) {
         close(layer);

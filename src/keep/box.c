@@ -481,6 +481,8 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
     if (k->o.rootless && r->u.create.network != KEEP_NET_NONE)
         return err_set(err, ERR_UNSUPPORTED,
                        "network open needs root: only root can join the host's network");
+    if (r->u.create.flags & KEEP_STAY && k->notes < 0)
+        return err_set(err, ERR_UNSUPPORTED, "this keeper keeps no files of dead sandboxes");
     if (k->nboxes >= (size_t)keep_limits.boxes)
         return err_set(err, ERR_LIMIT, "keep.boxes: %lld sandboxes are here already",
                        (long long)keep_limits.boxes);
@@ -556,6 +558,26 @@ static int collect(struct box *b)
     return info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f;
 }
 
+/* It is to be started again: its files are kept as those of a paused one are, and its client is
+ * told. */
+static bool stay(struct box *b, int status, struct keep_state *last)
+{
+    struct err err = { 0 };
+
+    if (!(b->spec.flags & KEEP_STAY) || b->phase != PHASE_RUNNING || b->keeper->stopping)
+        return false;
+    if (note_write(b, false, &err)) {
+        log_warn("its files are not kept", KV("sandbox", b->id), KV("error", err.msg));
+        return false;
+    }
+    b->noted = true;
+    b->left = b->deadline == NEVER ? NEVER : MAX(b->deadline - clock_ms(), (int64_t)0);
+    box_sleep(b);
+    last->asleep = last->frozen = 1;
+    keeper_event_ended(b, status, last);
+    return true;
+}
+
 static void on_ended(struct source *s)
 {
     struct box *b = CONTAINER_OF(s, struct box, ended);
@@ -575,6 +597,8 @@ static void on_ended(struct source *s)
     box_measure(b, &last);
     if (b->phase != PHASE_ENDING)
         b->reason = b->oom_kills && status == SIGKILL ? ENDED_MEMORY : ENDED_BY_ITSELF;
+    if (stay(b, status, &last))
+        return;
     b->phase = PHASE_ENDING;
     err_set(&early, ERR_GONE, "ended before it was built");
     keeper_reply(&b->create, b->id, &early, NULL); /* if that has not been answered yet */

@@ -187,7 +187,8 @@ int pause_adopt_all(struct keeper *k, struct err *err); /* those without process
 
 /* note.c */
 int note_open(struct keeper *k, struct err *err);
-int note_write(const struct box *b, struct err *err); /* on disk but for its name: then sync */
+/* On disk but for its name: then sync; or (lasting false) as safe as a running sandbox's files. */
+int note_write(const struct box *b, bool lasting, struct err *err);
 int note_sync(const struct keeper *k, struct err *err);
 int note_read(const struct keeper *k, const char *id, struct note *out); /* -1: none, or not ours */
 bool note_exists(const struct keeper *k, const char *id);

@@ -32,7 +32,7 @@ int note_open(struct keeper *k, struct err *err)
 }
 
 /* Another name until it is whole: there is no half a note. */
-int note_write(const struct box *b, struct err *err)
+int note_write(const struct box *b, bool lasting, struct err *err)
 {
     const struct keeper *k = b->keeper;
     struct note n = { .magic = NOTE_MAGIC,
@@ -52,7 +52,7 @@ int note_write(const struct box *b, struct err *err)
     adopt_boot(n.boot);
     snprintf(draft, sizeof(draft), ".%s", b->id);
     fd = openat(k->notes, draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || write(fd, &n, sizeof(n)) != sizeof(n) || fsync(fd) ||
+    if (fd < 0 || write(fd, &n, sizeof(n)) != sizeof(n) || (lasting && fsync(fd)) ||
         renameat(k->notes, draft, k->notes, b->id))
         return err_sys(err, "write the note of paused sandbox %s", b->id);
     return 0;

@@ -134,7 +134,7 @@ static int flush(void *arg, struct err *err)
     for (size_t i = 0; i < f->n; i++) {
         const struct box *b = box_find(k, f->ids[i]);
 
-        if (b && note_write(b, err))
+        if (b && note_write(b, true, err))
             return -1;
     }
     return f->n ? note_sync(k, err) : 0;

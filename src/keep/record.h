@@ -48,7 +48,9 @@ enum {                   /* flags of a new sandbox */
        KEEP_TIED = 4,    /* ended when the client that made it leaves */
        KEEP_EAGER = 8, /* answered with a connection to the guest as soon as nothing but building is
                           left to do; if that fails, KEEP_ENDED says why */
-       KEEP_FLAGS = 15
+       KEEP_STAY = 16, /* when its first process dies by itself its files stay, and it is asleep:
+                          KEEP_ENDED says so in its state */
+       KEEP_FLAGS = 31
 };
 
 enum {

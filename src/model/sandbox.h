@@ -43,6 +43,7 @@ struct life {           /* one record drives it; every facade edits the same one
     int64_t idle_ms;    /* so long without activity is the end; 0: no such rule */
     int64_t expiry;     /* enum sandbox_expiry: what happens then */
     bool auto_resume;   /* a request to a paused one wakes it */
+    bool restart;       /* when its first process dies it is started again on its files */
 };
 
 struct sandbox_mount { /* a host directory inside */

@@ -23,6 +23,7 @@ struct machine {
     struct machine_state state;
     int64_t deadline, left; /* left: of a paused one, whose time stands still */
     bool adopted;           /* its events are told */
+    bool stay;              /* it may die and be woken */
     bool fresh;             /* it slept, and was not paused since */
     bool hung;              /* takes connections and answers nobody */
     int silent;             /* the other end of one of those, so that it stays open */
@@ -223,6 +224,7 @@ static int create(struct provider *p, const struct machine_spec *s, struct machi
                                        .network = s->network };
     m->adopted = true;
     m->silent = -1;
+    m->stay = s->stay;
     snprintf(m->ref, sizeof(m->ref), "%s", s->ref);
     snprintf(m->state.template, sizeof(m->state.template), "%s", s->template);
     list_push(&f->machines, &m->all);
@@ -475,6 +477,23 @@ void provider_fake_sleep(struct provider *p, const char *ref)
     if (!m || !m->state.paused)
         abort(); /* a test that names no paused machine would test nothing */
     m->state.asleep = true;
+}
+
+void provider_fake_die(struct provider *p, const char *ref)
+{
+    struct machine *m = find(of(p), ref);
+
+    if (!m || !m->stay)
+        abort(); /* a test that names no such machine would test nothing */
+    m->left = m->deadline == NEVER ? NEVER : m->deadline - co_now();
+    m->deadline = NEVER;
+    m->fresh = false;
+    m->state.paused = m->state.asleep = true;
+    emit(of(p), &(struct machine_event){ .kind = MACHINE_DOWN,
+                                         .ref = ref,
+                                         .limit = LIMIT_NONE,
+                                         .reason = "failed",
+                                         .text = "its guest ended" });
 }
 
 void provider_fake_hang(struct provider *p, const char *ref, bool hung, bool stopped)

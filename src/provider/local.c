@@ -165,7 +165,7 @@ static int fill_create(const struct machine_spec *s, struct keep_request *q, str
     c->limits = s->limits;
     c->network = s->network == NETWORK_OPEN ? KEEP_NET_OPEN : KEEP_NET_NONE;
     c->flags = (s->strict ? KEEP_STRICT : 0) | (s->durable ? KEEP_DURABLE : 0) |
-               (s->eager ? KEEP_EAGER : 0);
+               (s->eager ? KEEP_EAGER : 0) | (s->stay ? KEEP_STAY : 0);
     return fill_mounts(s, c, err);
 }
 

@@ -174,7 +174,7 @@ static void ended(struct local *l, struct machine *m, const struct keep_reply *r
                  WTERMSIG((int)r->status));
         e.text = killed;
     }
-    if (m->creating) {
+    if (m->creating && !r->u.state.asleep) {
         m->ended = true;
         err_set(&m->why, r->code ? (enum err_code)r->code : ERR_UNAVAILABLE, "%s", e.text);
         return;
@@ -183,8 +183,11 @@ static void ended(struct local *l, struct machine *m, const struct keep_reply *r
     if (end->limit != LIMIT_NONE)
         e.value = limits_get(&e.state.limits, end->limit);
     e.use = end->limit == LIMIT_MEMORY ? e.state.memory_peak_bytes : e.value;
+    if (e.state.asleep)
+        e.kind = MACHINE_DOWN;
     emit(l, &e);
-    local_forget(l, m);
+    if (e.kind == MACHINE_ENDED)
+        local_forget(l, m);
 }
 
 void local_event(struct local *l, const struct keep_reply *r)

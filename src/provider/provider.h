@@ -19,6 +19,7 @@ struct machine_spec {
     int64_t network;      /* enum sandbox_network */
     struct limits limits; /* zeroes: the template's, or the table's; lifetime_ms: the safety net */
     bool strict, durable;
+    bool stay;  /* when its first process dies its files stay: MACHINE_DOWN, and resume() it */
     bool eager; /* return when only building is left; a failure then comes as an event */
     const struct sandbox_mount *mounts;
     size_t nmounts;
@@ -44,7 +45,13 @@ struct machine_template {
     char user[64 + 1], workdir[255 + 1]; /* defaults for commands; "": none */
 };
 
-enum machine_event_kind { MACHINE_LIMIT, MACHINE_ENDED, MACHINE_LOST, MACHINE_REGAINED };
+enum machine_event_kind {
+    MACHINE_LIMIT,
+    MACHINE_ENDED,
+    MACHINE_DOWN, /* asleep now, and nobody asked for that; filled as for ENDED */
+    MACHINE_LOST,
+    MACHINE_REGAINED
+};
 
 struct machine_event {
     enum machine_event_kind kind;
@@ -124,6 +131,8 @@ void provider_fake_fail(struct provider *p, const char *op, enum err_code code, 
 void provider_fake_delay(struct provider *p, const char *op, int64_t ms);
 /* A paused one loses its processes, as by a restart of the computer. */
 void provider_fake_sleep(struct provider *p, const char *ref);
+/* The first process of one that was made to stay dies. */
+void provider_fake_die(struct provider *p, const char *ref);
 /* Its guest takes connections and answers nobody; stopped: and shows why. false: as before. */
 void provider_fake_hang(struct provider *p, const char *ref, bool hung, bool stopped);
 void provider_fake_emit(struct provider *p, const struct machine_event *e);

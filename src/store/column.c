@@ -61,6 +61,7 @@ const struct column column_sandbox[] = {
     COLUMN_AS("idle_ms", life.idle_ms, COLUMN_INT),
     COLUMN_AS("expiry", life.expiry, COLUMN_NAME, NAMES(sandbox_expiry_names)),
     COLUMN_AS("auto_resume", life.auto_resume, COLUMN_BOOL),
+    COLUMN_AS("restart", life.restart, COLUMN_BOOL),
     COLUMN(secure, COLUMN_BOOL),
     COLUMN(strict, COLUMN_BOOL),
     COLUMN(public, COLUMN_BOOL),

@@ -84,6 +84,8 @@ const struct migration sqlite_migrations[] = {
       " created_ms INTEGER NOT NULL,"
       " expires_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
       "CREATE INDEX sessions_user ON sessions (user);" },
+
+    { "ALTER TABLE sandboxes ADD COLUMN restart INTEGER NOT NULL DEFAULT 0;" },
     {},
 };
 
