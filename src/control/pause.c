@@ -204,12 +204,12 @@ static int save_running(struct live *l, const char *actor, const char *why, bool
     char detail[64] = "";
     struct sandbox next = l->s;
     bool died = *l->down; /* its time went on meanwhile */
-    struct event e =
-        control_event_of(&l->s, anew ? "restarted" : "resumed", actor,
-                         died   ? l->down
-                         : anew ? "its processes were gone, as after a restart: it was started again "
-                                  "on its files"
-                                : why);
+    struct event e = control_event_of(
+        &l->s, anew ? "restarted" : "resumed", actor,
+        died   ? l->down
+        : anew ? "its processes were gone, as after a restart: it was started again "
+                 "on its files"
+               : why);
 
     l->paused_for = died ? 0 : paused_for_ms(l);
     if (l->paused_for) {

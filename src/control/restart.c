@@ -47,7 +47,8 @@ static void bring_up(struct live *l, const char *why)
 
     log_info("a machine has died", KV("sandbox", l->s.id), KV("why", why));
     life_disarm(l);
-    if (restart_note(l, why, &err)) { /* then its end is the truth, and that is tried until written */
+    if (restart_note(l, why,
+                     &err)) { /* then its end is the truth, and that is tried until written */
         log_warn("it cannot be started again", KV("sandbox", l->s.id), KV("error", err.msg));
         life_end(l, "system", why, true, &err);
         return;

@@ -236,11 +236,9 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
 /* One that is to be started again died while no keeper ran: pause_adopt_all() finds its note. */
 static void keep_files(struct keeper *k, const struct record *r)
 {
-    struct box b = { .keeper = k,
-                     .spec = r->spec,
-                     .family = r->family,
-                     .jail.pid = r->pid,
-                     .started = r->started };
+    struct box b = {
+        .keeper = k, .spec = r->spec, .family = r->family, .jail.pid = r->pid, .started = r->started
+    };
     struct err err = { 0 };
 
     memcpy(b.id, r->id, sizeof(b.id));

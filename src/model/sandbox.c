@@ -21,8 +21,8 @@ const char *const sandbox_expiry_names[SANDBOX_EXPIRIES] = {
 };
 
 /* Any state can be left for the end, because machines die by themselves; nothing leaves it. What
- * was interrupted while pausing or resuming goes back to where it was. One that runs is resumed when
- * its processes have died and it is to be started again. */
+ * was interrupted while pausing or resuming goes back to where it was. One that runs is resumed
+ * when its processes have died and it is to be started again. */
 static const unsigned moves[SANDBOX_STATES] = {
     [SANDBOX_CREATING] = BIT(SANDBOX_RUNNING) | BIT(SANDBOX_ENDING) | BIT(SANDBOX_ENDED),
     [SANDBOX_RUNNING] =

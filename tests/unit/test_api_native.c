@@ -56,6 +56,7 @@ static void native_bad(void)
         { "{\"forwards\":[{\"host_port\":1,\"port\":0}]}", "'port'", 400 },
         { "{\"on_expiry\":\"sleep\"}", "on_expiry", 400 },
         { "{\"auto_resume\":1}", "auto_resume", 400 },
+        { "{\"restart\":\"sometimes\"}", "restart", 400 },
         { "{\"template\":\"nothing\"}", "nothing", 404 },
         { "{", "", 400 },
     };

@@ -12,7 +12,7 @@ static const char *const picture[SANDBOX_STATES] = {
      *             a n s s u i e
      *             t i i e m n d */
     /* creating */ ".x...xx",
-    /* running  */ "..x..xx",
+    /* running  */ "..x.xxx",
     /* pausing  */ ".x.x.xx",
     /* paused   */ "....xxx",
     /* resuming */ ".x.x.xx",

@@ -60,6 +60,7 @@ static void check_same(const struct sandbox *got, const struct sandbox *want)
     CHECK_INT(got->life.idle_ms, want->life.idle_ms);
     CHECK_INT(got->life.expiry, want->life.expiry);
     CHECK_INT(got->life.auto_resume, want->life.auto_resume);
+    CHECK_INT(got->life.restart, want->life.restart);
     CHECK_INT(got->secure, want->secure);
     CHECK_INT(got->strict, want->strict);
     CHECK_INT(got->public, want->public);
@@ -103,7 +104,7 @@ STORE_TEST(every_field_of_a_sandbox_comes_back_as_it_was_given)
     b.label = text;
     b.idem_key = key;
     b.idem_hash = text;
-    b.life = (struct life){ 300000, 7200000, EXPIRY_PAUSE, true };
+    b.life = (struct life){ 300000, 7200000, EXPIRY_PAUSE, true, true };
     b.secure = b.strict = b.public = true;
     memset(b.token, 't', SANDBOX_TOKEN);
     memset(b.traffic_token, 'u', SANDBOX_TOKEN);
