@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from helpers.keeper import ENDED, OPEN, Refused, full, limits_body, request
+from helpers.keeper import ENDED, OPEN, STAY, Refused, full, limits_body, request
 from helpers.machine import collect_orphans
 from helpers.proc import alive, wait_until
 from helpers.sdk import PREVIOUS
@@ -273,3 +273,50 @@ def test_a_snapshot_and_a_pause_wait_for_each_other(client):
     assert "a snapshot of sandbox" in answers[6].message
     client.call("freeze", "one")
     client.call("snapshot", "one", full("shot-2"))
+
+
+def make_staying(client):
+    pid = client.create("one", flags=STAY, network=OPEN, memory_bytes=300 * MIB).state["pid"]
+    client.wire("one").run("sh", "-c", "echo kept > file; mkdir -p d/e; ln -s file link; sudo touch /usr/new")
+    return pid
+
+
+def check_started_again(client, note):
+    woken = client.call("thaw", "one", limits_body(lifetime_ms=60_000)).state
+    assert woken["fresh"] == 1 and woken["asleep"] == woken["frozen"] == 0
+    assert woken["memory_bytes"] == 300 * MIB and not note("one").exists()
+    check_files(client)
+
+
+def test_one_that_is_to_stay_keeps_its_files_when_it_dies(client, layer, note):
+    for _ in range(3):                  # and again
+        pid = make_staying(client) if "one" not in client.list() else client.stat("one")["pid"]
+        end(pid)
+        told = client.event(ENDED, "one")
+        assert told.state["asleep"] == 1 and layer("one").exists() and note("one").exists()
+        check_started_again(client, note)
+    client.kill("one")
+    wait_until(lambda: not layer("one").exists(), "its files are deleted")
+    assert not note("one").exists()
+
+
+def test_also_when_no_keeper_sees_it_die(start_keeper, cove, layer, note):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = make_staying(client)
+    keeper.kill()
+    end(pid)
+    keeper.start()
+    with keeper.client() as client:
+        assert client.stat("one")["asleep"] == 1 and layer("one").exists()
+        check_started_again(client, note)
+        client.kill("one")
+    wait_until(lambda: not layer("one").exists(), "its files are deleted")
+
+
+def test_one_that_is_to_stay_can_be_killed_asleep(client, layer, note):
+    end(make_staying(client))
+    client.event(ENDED, "one")
+    client.kill("one")
+    wait_until(lambda: not layer("one").exists(), "its files are deleted")
+    assert not note("one").exists() and "one" not in client.list()
