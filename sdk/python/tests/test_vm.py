@@ -274,13 +274,35 @@ def test_a_machine_that_dies_is_started_again():
     try:
         box = manager.create_container()
         port = manager.cfg.host_ssh_port
-        box.commands.run("echo kept > /shared/kept")
+        box.commands.run("echo kept > /shared/kept; echo own > own", check=True)
+        seen = []
+        manager.on_state_change = seen.append
         kill_first_process(box)
-        wait_for(lambda: manager.container.id != box.id and manager.state is VMState.RUNNING)
-        assert manager.container.commands.run("cat /shared/kept").stdout == "kept\n"
-        assert manager.container.forwards[22] == port
+        wait_for(lambda: seen == [VMState.CREATING, VMState.RUNNING])
+        assert manager.container is box and box.is_running()
+        assert box.commands.run("cat /shared/kept own").stdout == "kept\nown\n"
+        assert box.info().forwards[0].host_port in (port, manager.cfg.host_vnc_port)
+        assert "restarted" in [event.kind for event in box.events()]
     finally:
         manager.cleanup()
+
+
+def test_services_and_kernels_answer_again_after_it_died(config):
+    with SandboxVMManager(config) as manager:
+        manager.container.commands.run("mkdir -p ~/mine; echo 'x = 5' > ~/mine/m.py", check=True)
+        kill_first_process(manager.container)
+        wait_for(lambda: "restarted" in [event.kind for event in manager.container.events()])
+        code = "import sys; sys.path.insert(0, '/home/user/mine'); import m; print(m.x)"
+        assert manager.sandbox_execute_code(code)["stdout"] == "5\n"
+        assert manager.container.code.run("1 + 1").text == "2"
+
+
+def test_own_server_code_is_started_again():
+    config = AgentVMConfig(host_server_dir=STANDIN, unique_container_name=True)
+    with AgentVMManager(config) as manager:
+        kill_first_process(manager.container)
+        wait_for(lambda: "restarted" in [event.kind for event in manager.container.events()])
+        wait_for(lambda: manager._answers(f"{manager.base_url}/health"))
 
 
 def test_without_the_policy_it_stays_dead():

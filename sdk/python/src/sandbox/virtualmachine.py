@@ -74,7 +74,9 @@ class VMManager:
             return self.container
         self._become(VMState.CREATING)
         try:
-            self.container = self._attach() or self._create()
+            found = self._attach()
+            self.container = found or self._create()
+            seen = [event.seq for event in found._events_after(0, 0)] if found else []
         except BaseException as problem:
             self._release()
             self._become(VMState.ERROR)
@@ -84,7 +86,9 @@ class VMManager:
         self.ssh.attach(self.container)
         self._wanted.set()
         if self.cfg.restart_policy != "no":
-            self._guard = threading.Thread(target=self._keep_running, daemon=True)
+            self._guard = threading.Thread(
+                target=self._watch, args=(self.container, max(seen, default=0)), daemon=True
+            )
             self._guard.start()
         self._become(VMState.RUNNING)
         return self.container
@@ -120,6 +124,7 @@ class VMManager:
                     metadata={"container_name": self.cfg.container_name},
                     label=self.cfg.container_name,
                     env=self.cfg.environment(),
+                    restart="no" if self.cfg.restart_policy == "no" else "always",
                     limits=cove.Limits(
                         memory_bytes=parse_size("vm_ram", self.cfg.vm_ram),
                         cpu_milli=self.cfg.vm_cpu_cores * 1000,
@@ -208,52 +213,31 @@ class VMManager:
             with contextlib.suppress(Exception):  # a listener's trouble is not the machine's
                 self.on_state_change(state)
 
-    def _keep_running(self) -> None:
-        """Until it is not wanted any more: whatever ends it, another takes its place."""
-        while self._wanted.is_set():
-            try:
-                if not self._has_ended():
-                    return
-                if not self._should_restart():
-                    self._become(VMState.STOPPED)
-                    return
-                self._restart()
-            except Exception as problem:  # the server went away, or cleanup closed the client
-                if self._wanted.is_set():
-                    self._log(
-                        f"machine {self.cfg.container_name} is not watched any more: {problem}"
-                    )
-                    self._become(VMState.ERROR)
-                return
+    def _watch(self, container: cove.Sandbox, after: int) -> None:
+        """Until it is not wanted any more. The server starts a machine that died; what ran in it is ours."""
+        try:
+            while self._wanted.is_set():
+                for event in container._events_after(after, _GUARD_S):
+                    after = event.seq
+                    if event.kind == "restarted":
+                        self._come_back(container)
+                    elif event.kind == "ended" and self._wanted.is_set():
+                        self._become(VMState.STOPPED)
+                        return
+        except Exception as problem:  # the server went away, or cleanup closed the client
+            if self._wanted.is_set():
+                self._log(f"machine {self.cfg.container_name} is not watched any more: {problem}")
+                self._become(VMState.ERROR)
 
-    def _has_ended(self) -> bool:
-        """Waits for its end; false when it is not wanted any more."""
-        container, after = self.container, 0
-        while container is not None and self._wanted.is_set():
-            for event in container._events_after(after, _GUARD_S):
-                after = event.seq
-                if event.kind == "ended":
-                    return self._wanted.is_set()
-        return False
-
-    def _should_restart(self) -> bool:
-        """`kill()` by somebody else is a decision; death is not."""
-        container = self.container
-        reason = (container.info().reason or "") if container is not None else "request"
-        return not reason.startswith("request")
-
-    def _restart(self) -> None:
-        self._log(f"machine {self.cfg.container_name} died and is started again")
+    def _come_back(self, container: cove.Sandbox) -> None:
+        self._log(f"machine {self.cfg.container_name} died and was started again")
         self._become(VMState.CREATING)
-        for name in self.cfg._port_fields():  # the same ports: clients know them
-            setattr(self.cfg, name, int(getattr(self.cfg, name)))
-        self.container = self._create()
-        self.ssh.attach(self.container)
+        self.ssh.attach(container)
         self._restarted()
         self._become(VMState.RUNNING)
 
     def _restarted(self) -> None:
-        """What has to be done in the new machine."""
+        """What has to be done in a machine that was started again."""
 
     def copy_vm_base_files(self) -> None:
         """Nothing on `local`: a sandbox begins with its template, copy on write."""

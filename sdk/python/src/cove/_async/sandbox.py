@@ -49,6 +49,7 @@ class AsyncSandbox:
         idle: int = 0,
         on_expiry: str = "kill",
         auto_resume: bool = False,
+        restart: str = "no",
         metadata: Optional[Mapping[str, str]] = None,
         env: Optional[Mapping[str, str]] = None,
         network: Optional[str] = None,
@@ -63,7 +64,8 @@ class AsyncSandbox:
         api_key: Optional[str] = None,
     ) -> AsyncSandbox:
         """Make one. It ends `timeout` seconds from now (0: no limit) unless told otherwise; with
-        ``on_expiry="pause"`` it is paused then instead.
+        ``on_expiry="pause"`` it is paused then instead. With ``restart="always"`` it is started again on its
+        files when its first process dies.
 
         `network` is ``open`` or ``none``. Without `client`, `url` or COVE_URL a private server is started for
         this process. Sent twice because an answer was lost, the request still makes one sandbox."""
@@ -73,6 +75,7 @@ class AsyncSandbox:
             "idle": idle,
             "on_expiry": None if on_expiry == "kill" else on_expiry,
             "auto_resume": auto_resume,
+            "restart": None if restart == "no" else restart,
             "metadata": dict(metadata or {}),
             "env": dict(env or {}),
             "network": network,

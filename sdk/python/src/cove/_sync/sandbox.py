@@ -50,6 +50,7 @@ class Sandbox:
         idle: int = 0,
         on_expiry: str = "kill",
         auto_resume: bool = False,
+        restart: str = "no",
         metadata: Optional[Mapping[str, str]] = None,
         env: Optional[Mapping[str, str]] = None,
         network: Optional[str] = None,
@@ -64,7 +65,8 @@ class Sandbox:
         api_key: Optional[str] = None,
     ) -> Sandbox:
         """Make one. It ends `timeout` seconds from now (0: no limit) unless told otherwise; with
-        ``on_expiry="pause"`` it is paused then instead.
+        ``on_expiry="pause"`` it is paused then instead. With ``restart="always"`` it is started again on its
+        files when its first process dies.
 
         `network` is ``open`` or ``none``. Without `client`, `url` or COVE_URL a private server is started for
         this process. Sent twice because an answer was lost, the request still makes one sandbox."""
@@ -74,6 +76,7 @@ class Sandbox:
             "idle": idle,
             "on_expiry": None if on_expiry == "kill" else on_expiry,
             "auto_resume": auto_resume,
+            "restart": None if restart == "no" else restart,
             "metadata": dict(metadata or {}),
             "env": dict(env or {}),
             "network": network,
