@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import shutil
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -33,16 +36,61 @@ def pytest_collection_modifyitems(items):
             item.add_marker(reason)
 
 
+def belongings():
+    """What this process has now: threads, children, sockets."""
+    found = {f"thread {t.name}" for t in threading.enumerate()}
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that lists them
+            target = os.readlink(f"/proc/self/fd/{fd}")
+            if target.startswith("socket:"):
+                found.add(target)
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as stat:
+            name, rest = stat.read().rsplit(")", 1)
+            if rest.split()[1] == str(os.getpid()):
+                found.add(f"process {name})")
+    return found
+
+
+def running_in(folders):
+    """Processes, of whomever, that have one of these in their command line."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
+            if any(str(folder) in words for folder in folders):
+                yield f"{pid}: {words[:120]!r}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left():
+    """Around everything: no thread, child, socket, directory, mount or process of a server's stays."""
+    made, start = [], _server.PrivateServer._start
+
+    def noted(self, *args):
+        made.append(self.dir)
+        return start(self, *args)
+
+    _server.PrivateServer._start = noted
+    before = belongings()
+    yield
+    cove.stop_private_servers()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        gc.collect()
+        left = {*(belongings() - before), *running_in(made), *(str(d) for d in made if d.exists())}
+        left |= {line for line in Path("/proc/mounts").read_text().splitlines()
+                 if any(str(d) in line for d in made)}  # fmt: skip
+        if not left:
+            break
+        time.sleep(0.2)
+    assert not left, f"left behind: {sorted(left)}"
+
+
 @pytest.fixture(scope="session")
 def server():
-    """The private server that everything uses; at the end it must leave nothing."""
-    threads = set(threading.enumerate())
-    running = _server.private()
-    yield running
+    """The private server that everything uses."""
+    yield _server.private()
     cove.stop_private_servers()
-    assert not running.dir.exists(), "the private server's directory is left"
-    left = [t for t in threading.enumerate() if t not in threads and not t.daemon]
-    assert not left, f"threads are left: {left}"
 
 
 @pytest.fixture(scope="session")

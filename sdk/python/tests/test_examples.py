@@ -15,6 +15,7 @@ EXAMPLES = {
     "agent_loop.py": ([], "1366"),
     "data_analysis.py": (["."], "365 days"),
     "evaluate.py": (["100"], "failed: 4, right: 82, too slow: 4, wrong: 10"),
+    "plots.py": (["."], "line chart 'Growth' of 25 points"),
     "overnight.py": ([], "orning: running and counting"),
     "web_app.py": ([], "'visits': 2"),
 }
@@ -26,7 +27,7 @@ def test_every_example_is_here():
 
 @needs_root
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
-def test_an_example(name, server, tmp_path):
+def test_an_example(name, server, layer, tmp_path):
     arguments, wanted = EXAMPLES[name]
     env = {
         **os.environ,
@@ -42,6 +43,8 @@ def test_an_example(name, server, tmp_path):
     if "cannot pause" in found.stdout:
         pytest.skip(found.stdout.strip())
     assert wanted in found.stdout, found.stdout
+    if name == "plots.py":
+        assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
     if name == "data_analysis.py":
         assert "polyline" in (tmp_path / "sales.svg").read_text()
 

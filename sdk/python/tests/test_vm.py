@@ -688,6 +688,34 @@ def test_ssh_calls_over_the_api(tmp_path):
         SSHClient(SSHConfig(port=1, initial_delay=0, max_retries=1)).connect()
 
 
+def test_real_ssh_where_the_machine_has_an_sshd(tmp_path):
+    pytest.importorskip("paramiko", reason="the package paramiko is not installed")
+    manager = VMManager(VMConfig(unique_container_name=True))
+    try:
+        box = manager.create_container()
+        install = (
+            "apt-get update -q && DEBIAN_FRONTEND=noninteractive "
+            "apt-get install -y -q --no-install-recommends openssh-server"
+        )
+        box.commands.run(install, user="root", timeout=300, check=True)
+        ssh = manager.ssh
+        ssh.connect()
+        assert not ssh.over_api
+        found = ssh.exec_command("id -un; echo $A; pwd", cwd="/tmp", env={"A": "b c"})
+        assert found == {"status": 0, "stdout": "user\nb c\n/tmp\n", "stderr": ""}
+        assert ssh.exec_command("id -u", as_root=True)["stdout"] == "0\n"
+        with pytest.raises(RemoteCommandError, match="status 3"):
+            ssh.exec_command("exit 3")
+        (tmp_path / "code").mkdir()
+        (tmp_path / "code" / "a.py").write_text("1")
+        ssh.transfer_directory(tmp_path / "code", "/home/user/code")
+        assert ssh.get_sftp().listdir("/home/user/code") == ["a.py"]
+        shell = manager.ssh_shell()
+        assert "42" in ssh.send_command(shell, "echo $((6*7))", timeout=30)
+    finally:
+        manager.cleanup()
+
+
 def test_errors_are_a_family():
     assert issubclass(RemoteCommandError, VMOperationError)
     assert all(issubclass(e, VMManagerError) for e in (VMCreationError, VMOperationError, SSHError))

@@ -54,7 +54,7 @@ def find_binary() -> str:
     named = os.environ.get("COVE_BINARY")
     packaged = Path(__file__).parent / "_bin" / "cove"
     if named and os.access(named, os.X_OK):
-        return named
+        return os.path.abspath(named)  # the server's working directory is another
     if named:
         raise ServerStartError(f"COVE_BINARY={named} is not a program that can be run")
     if os.access(packaged, os.X_OK):

@@ -1,8 +1,7 @@
 """Commands and files of a machine, with the calls of an SSH client.
 
-Where the machine has an `sshd` that can run in it and this one the package paramiko, it is real SSH, with a key
-made for the connection and an `sshd` started for it on port 22. Otherwise the same calls go over the guest's
-API."""
+Where the machine has an `sshd` and this one the package paramiko, it is real SSH, with a key made for the
+connection and an `sshd` started for it on port 22. Otherwise the same calls go over the guest's API."""
 
 from __future__ import annotations
 
@@ -73,8 +72,8 @@ class SSHClient:
                 return
             try:
                 self._connect_ssh(self._start_sshd(), tries=2, delay=0.5)
-            except SSHError as problem:
-                # An sshd wants capabilities that a machine may not have (chroot): the calls work all the same.
+            except (SSHError, cove.CoveError) as problem:
+                # As root it wants to chroot, which no sandbox may: the calls work all the same.
                 self._without_ssh = True
                 if hasattr(self.logger, "info"):
                     self.logger.info(f"no SSH, the guest's API is used: {problem}")
@@ -87,22 +86,23 @@ class SSHClient:
         return self._sandbox.files.exists("/usr/sbin/sshd")
 
     def _start_sshd(self) -> Any:
-        """An sshd for this key alone: no password opens it."""
+        """An sshd for this key alone: no password opens it. It runs as the user who logs in: as root it would
+        have to chroot, which no sandbox may."""
         import paramiko
 
         assert self._sandbox is not None
         key = paramiko.ECDSAKey.generate()
-        folder = "/run/cove-sshd"
         script = (
-            f"mkdir -p {folder} /run/sshd && cat >{folder}/keys && chmod 600 {folder}/keys && "
-            f"rm -f {folder}/host && ssh-keygen -q -t ecdsa -N '' -f {folder}/host && "
+            "d=$(mktemp -d) && cat >$d/keys && ssh-keygen -q -t ecdsa -N '' -f $d/host && "
             # No configuration of the machine's: what is there is meant for another sshd, or missing.
-            f"/usr/sbin/sshd -f /dev/null -p 22 -h {folder}/host -o AuthorizedKeysFile={folder}/keys "
-            f"-o PasswordAuthentication=no -o StrictModes=no -o PidFile={folder}/pid "
+            "/usr/sbin/sshd -f /dev/null -p 22 -h $d/host -o AuthorizedKeysFile=$d/keys -o UsePAM=no "
+            "-o PasswordAuthentication=no -o StrictModes=no -o PidFile=$d/pid "
+            # Not the last word of the line: as the shell's heir it would have pid 1 as parent, take itself
+            # for a daemon already, and stay.
             "-o 'Subsystem=sftp internal-sftp' </dev/null >/dev/null && echo started"
         )
         public = f"{key.get_name()} {key.get_base64()}\n"
-        found = self._sandbox.commands.run(script, user="root", input=public)
+        found = self._sandbox.commands.run(script, user=self.cfg.username, input=public, timeout=30)
         if not found.ok:
             raise SSHError(f"sshd could not be started in the machine: {found.stderr.strip()}")
         return key
