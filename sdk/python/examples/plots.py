@@ -1,5 +1,5 @@
-"""Code in a kernel that keeps its variables: a model's first cell loads, its second plots; the picture comes back, and
-what is in it as numbers.
+"""Code in a kernel that keeps its variables: a model's first cell loads, its second plots; the picture comes
+back, and what is in it as numbers.
 
 usage: python plots.py [FOLDER]        (where the picture goes; default: here)
 

@@ -37,6 +37,7 @@ class Cluster:
         self.objects, self.log, self.number = {}, [], 100
         self.requests, self.runs, self.files = [], [], {}
         self.fail_router, self.fatal, self.gone_watch = [], None, 0
+        self.closed = threading.Event()
         self.name_of = None  # who is asked for the name of a new sandbox
         handler = type("Bound", (Handler,), {"cluster": self})
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -46,6 +47,7 @@ class Cluster:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def close(self):
+        self.closed.set()
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
@@ -78,7 +80,8 @@ class Cluster:
         self.put("gateways", "default", name, item, "ADDED")
 
         def assign():
-            time.sleep(after)
+            if self.closed.wait(after):
+                return
             value = self.url.removeprefix("http://")
             self.put(
                 "gateways", "default", name, {**item, "status": {"addresses": [{"value": value}]}}
@@ -138,6 +141,9 @@ class Cluster:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    timeout = (
+        5  # of a connection that is kept and not used: clients of Kubernetes never close theirs
+    )
     cluster: Cluster
 
     def log_message(self, *_):

@@ -117,9 +117,8 @@ def test_a_claim_and_a_gateway(cluster):
     assert cluster.names("sandboxwarmpools") == [], "the pool that was made for us is left"
 
 
+@pytest.mark.parametrize("cluster", ["v1beta1"], indirect=True)  # before, claims named templates
 def test_a_pool_that_exists_is_used(cluster):
-    if cluster.version == "v1alpha1":
-        pytest.skip("claims name templates there")
     cluster.put("sandboxwarmpools", "default", "warm", {
         "metadata": {"name": "warm"},
         "spec": {"replicas": 2, "sandboxTemplateRef": {"name": "python-sandbox-template"}},
