@@ -81,9 +81,17 @@ def test_a_figure_of_matplotlib():
 def test_the_real_client_of_agent_sandbox_by_our_router(vm_server, monkeypatch, tmp_path):
     """Its claim is its own, made at a double of the API server, which names a sandbox of ours."""
     real = pytest.importorskip("k8s_agent_sandbox")
+    import kubernetes
     from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
     from kube import Cluster
 
+    made, init = [], kubernetes.client.ApiClient.__init__
+
+    def noted(self, *args, **kwargs):
+        made.append(self)
+        init(self, *args, **kwargs)
+
+    monkeypatch.setattr(kubernetes.client.ApiClient, "__init__", noted)
     cluster = Cluster("v1beta1")
     config = tmp_path / "config"
     config.write_text(
@@ -114,4 +122,6 @@ def test_the_real_client_of_agent_sandbox_by_our_router(vm_server, monkeypatch, 
         finally:
             client.delete_all()
         assert cluster.names("sandboxclaims") == []
+    for api in made:  # it keeps its connections to the end of the process
+        api.rest_client.pool_manager.clear()
     cluster.close()

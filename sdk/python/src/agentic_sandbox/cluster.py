@@ -12,7 +12,17 @@ import socket
 import subprocess
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Generator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
 from urllib.parse import quote
 
 import httpx
@@ -149,22 +159,23 @@ class ClusterSandbox:
             if left <= 0:
                 state = f"; it says: {_says(last)}" if last else "; it has not appeared"
                 raise TimeoutError(f"{where[2]} {namespace}/{name} was not ready in time{state}")
-            for item in self._watch(where, namespace, name, left):
-                last = item
-                found = done(item)
-                if found is not None:
-                    return found
+            with contextlib.closing(self._watch(where, namespace, name, left)) as items:
+                for item in items:
+                    last = item
+                    found = done(item)
+                    if found is not None:
+                        return found
 
     def _watch(
         self, where: Tuple[str, str, str], namespace: str, name: str, seconds: float
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Generator[Mapping[str, Any], None, None]:
         from kubernetes import watch
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
         group, version, plural = where
         try:
-            for event in watch.Watch().stream(
+            events = watch.Watch().stream(
                 self._api.list_namespaced_custom_object,
                 group,
                 version,
@@ -173,9 +184,11 @@ class ClusterSandbox:
                 field_selector=f"metadata.name={name}",
                 timeout_seconds=max(1, int(seconds)),
                 _request_timeout=seconds + 5,
-            ):
-                if event.get("type") in ("ADDED", "MODIFIED"):
-                    yield event["object"]
+            )
+            with contextlib.closing(events):  # else its connection stays until somebody collects it
+                for event in events:
+                    if event.get("type") in ("ADDED", "MODIFIED"):
+                        yield event["object"]
         except ApiException as problem:
             if problem.status != 410:  # too old a version: look again from now
                 raise _said(problem) from problem
@@ -277,6 +290,8 @@ class ClusterSandbox:
 
     def close(self) -> None:
         self._undo.close()
+        with contextlib.suppress(AttributeError):  # its own close() leaves connections open
+            self._api.api_client.rest_client.pool_manager.clear()
 
     def _call(self, call: Callable[[], Any]) -> Any:
         from kubernetes.client import ApiException
