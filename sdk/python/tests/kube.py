@@ -283,7 +283,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 for (p, n, name), item in list(cluster.objects.items()):
                     if (p, n) == (plural, namespace) and wanted in ("", name):
                         self.chunk({"type": "ADDED", "object": item})
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline and not cluster.closed.is_set():
                 for number, kind, p, n, item in list(cluster.log):
                     told = wanted in ("", item["metadata"]["name"])
                     if number > since and (p, n) == (plural, namespace) and told:
