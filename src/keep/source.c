@@ -250,7 +250,9 @@ bool source_outdated(const struct box *b)
     if (!b->generation)
         return false; /* a template of its own never changes, and stays while it is used */
     source_refresh(k);
-    return b->generation != k->generation || template_taken(k->o.data_dir, b->spec.template);
+    /* one that has a name of its own is held by its lock; only an alias of host can be taken */
+    return b->generation != k->generation ||
+           (b->template.lock < 0 && template_taken(k->o.data_dir, b->spec.template));
 }
 
 static void fill_template(const struct template *t, struct keep_template *out)

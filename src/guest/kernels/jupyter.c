@@ -22,7 +22,8 @@ void jupyter_set_token(const char *text)
 {
     free(token);
     token = text && *text ? xstrdup(text) : NULL;
-    began_s = clock_wall_s();
+    if (!began_s)
+        began_s = clock_wall_s();
 }
 
 /* ---- who may ---- */
@@ -373,6 +374,7 @@ const struct route jupyter_routes[] = {
 static int first(struct call *c, struct err *err)
 {
     (void)err;
+    kernels_asked();
     if (!str_is(c->head.method, "OPTIONS")) {
         runtime_rewrite(c);
         return 0;

@@ -17,6 +17,9 @@ struct door {
     bool armed;               /* in the epoll set */
     bool ending;
     bool unable; /* the last start failed: who comes before not_before is told why */
+    bool warm;   /* runs from the beginning, and does not end for idleness */
+    bool early;  /* ... and began before /init had said anything */
+    int tell;    /* the running service's environment socket; -1: none runs */
     struct child child;
     int64_t started_ms;
     int64_t not_before; /* after failures */

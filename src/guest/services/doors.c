@@ -96,20 +96,21 @@ static void kill_service(struct door *d)
 /* Starts it and waits for its end. true: it went as it should; the exit status says the rest. */
 static bool live(struct door *d)
 {
+    unsigned flags = (door_place.inside ? START_SANDBOX : 0) | (d->warm ? START_KEEP : 0);
+    struct started started = { .child = &d->child };
     struct err err = { 0 };
-    int said = -1;
     bool ready;
 
     d->state = DOOR_STARTING;
     d->started_ms = co_now();
     d->starts++;
-    if (start_service(door_place.guest, d->service, d->listener, door_place.inside, &d->child,
-                      &said, &err)) {
+    if (start_service(door_place.guest, d->service, d->listener, flags, &started, &err)) {
         snprintf(d->error, sizeof(d->error), "%s", err.msg);
         return false;
     }
-    ready = read_ready(d, said);
-    co_close(said);
+    d->tell = started.tell;
+    ready = read_ready(d, started.said);
+    co_close(started.said);
     if (ready)
         d->state = DOOR_RUNNING;
     else
@@ -117,6 +118,8 @@ static bool live(struct door *d)
     while (child_wait(&d->child, NEVER) && !co_cancelled())
         ;
     child_forget(&d->child);
+    closep(&d->tell);
+    d->tell = -1;
     if (!ready)
         return false;
     if (WIFEXITED(d->child.status) &&
@@ -177,6 +180,31 @@ static void watch(void *arg)
     }
 }
 
+static struct door *find(const char *name, struct err *err)
+{
+    for (struct door *d = doors; d < doors + ndoors; d++)
+        if (!strcmp(d->service->name, name))
+            return d;
+    err_set(err, ERR_NOT_FOUND, "there is no service '%.64s'", name);
+    return NULL;
+}
+
+static void end_running(struct door *d)
+{
+    int64_t until = co_in(service_limits.stop_ms);
+
+    if (d->state != DOOR_STARTING && d->state != DOOR_RUNNING)
+        return;
+    d->ending = true;
+    kill(d->child.pid, SIGTERM);
+    while (d->ending && co_now() < until && !co_sleep(co_in(10)))
+        ;
+    if (d->ending && d->state != DOOR_OFF)
+        kill_service(d);
+    while (d->ending && !co_sleep(co_in(10)))
+        ;
+}
+
 /* ---- the outside ---- */
 
 void doors_open(struct guest *g, bool sandbox)
@@ -189,7 +217,7 @@ void doors_open(struct guest *g, bool sandbox)
     for (const struct service *const *s = services; *s && ndoors < DOORS; s++) {
         struct door *d = &doors[ndoors++];
 
-        *d = (struct door){ .service = *s, .listener = { -1, -1, -1 } };
+        *d = (struct door){ .service = *s, .listener = { -1, -1, -1 }, .tell = -1 };
         if (door_wanted(d, map_get(&g->env, "COVE_SERVICES")) && door_hold(d, &err))
             log_warn("a service's port cannot be had", KV("service", (*s)->name),
                      KV("error", err.msg));
@@ -206,7 +234,16 @@ static bool moved(const struct door *d)
     return false;
 }
 
-/* A service that runs already goes on as it is: its clients are in the middle of something. */
+static void begin_warm(struct door *d)
+{
+    door_disarm(d);
+    d->state = DOOR_STARTING;
+    if (co_go(run_door, d, NULL))
+        door_arm(d);
+}
+
+/* A service that runs already goes on as it is: its clients are in the middle of something. Unless
+ * it was there before them. */
 static void configure(const char *list)
 {
     struct err err = { 0 };
@@ -214,6 +251,12 @@ static void configure(const char *list)
     for (struct door *d = doors; d < doors + ndoors; d++) {
         bool want = door_wanted(d, list);
 
+        if (d->early && (!want || moved(d))) {
+            d->early = false;
+            end_running(d);
+            if (want && d->state == DOOR_OFF && !door_hold(d, &err))
+                begin_warm(d);
+        }
         if (d->state == DOOR_WAITING && (!want || moved(d)))
             door_let_go(d);
         if (d->state == DOOR_OFF && want && door_hold(d, &err))
@@ -224,8 +267,31 @@ static void configure(const char *list)
 
 void doors_configure(void)
 {
-    if (door_place.guest)
-        configure(map_get(&door_place.guest->env, "COVE_SERVICES"));
+    struct err err = { 0 };
+
+    if (!door_place.guest)
+        return;
+    configure(map_get(&door_place.guest->env, "COVE_SERVICES"));
+    for (struct door *d = doors; d < doors + ndoors; d++) {
+        d->early = false;
+        if (d->tell >= 0 && start_tell(door_place.guest, d->tell, &err))
+            log_warn("a service keeps its old environment", KV("service", d->service->name),
+                     KV("error", err.msg));
+    }
+}
+
+int doors_warm(const char *name, struct err *err)
+{
+    struct door *d = find(name, err);
+
+    if (!d)
+        return -1;
+    d->warm = true;
+    if (d->state == DOOR_WAITING) {
+        d->early = true;
+        begin_warm(d);
+    }
+    return 0;
 }
 
 /* ---- lending ---- */
@@ -299,31 +365,6 @@ void doors_after(void)
             co_go(take_back, NULL, NULL);
             return;
         }
-}
-
-static struct door *find(const char *name, struct err *err)
-{
-    for (struct door *d = doors; d < doors + ndoors; d++)
-        if (!strcmp(d->service->name, name))
-            return d;
-    err_set(err, ERR_NOT_FOUND, "there is no service '%.64s'", name);
-    return NULL;
-}
-
-static void end_running(struct door *d)
-{
-    int64_t until = co_in(service_limits.stop_ms);
-
-    if (d->state != DOOR_STARTING && d->state != DOOR_RUNNING)
-        return;
-    d->ending = true;
-    kill(d->child.pid, SIGTERM);
-    while (d->ending && co_now() < until && !co_sleep(co_in(10)))
-        ;
-    if (d->ending && d->state != DOOR_OFF)
-        kill_service(d);
-    while (d->ending && !co_sleep(co_in(10)))
-        ;
 }
 
 int doors_release(const char *name, struct err *err)
