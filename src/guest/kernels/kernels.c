@@ -121,8 +121,10 @@ static void park(void *arg)
     if (spec && kernels_limits.park && warm_is_ready(spec->python) && !kernels.ending)
         e = engine_start(spec, kernels.home, &(struct map){ 0 }, &err);
     if (e && !engine_wait(e, co_in(kernels_limits.start_ms), &err) && !run_first_cell(e, &err) &&
-        !kernels.ending && !kernels.parked)
+        !kernels.ending && !kernels.parked) {
+        log_info("kernel parked", KVI("pid", e->pid));
         kernels.parked = TAKE(e, NULL);
+    }
     if (e) {
         engine_kill(e);
         engine_put(e);

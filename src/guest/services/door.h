@@ -30,6 +30,7 @@ struct door {
 extern struct door_place { /* of all doors of this process */
     struct guest *guest;   /* whose environment and user they have; NULL: there are no doors */
     bool inside;           /* a sandbox */
+    uint64_t environments; /* how often the sandbox's environment has changed */
     int set;               /* epoll: readable when somebody is at an armed door */
 } door_place;
 

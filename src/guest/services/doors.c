@@ -93,9 +93,19 @@ static void kill_service(struct door *d)
     session_kill(d->child.pid);
 }
 
+static void tell_environment(const struct door *d)
+{
+    struct err err = { 0 };
+
+    if (d->tell >= 0 && start_tell(door_place.guest, d->tell, &err))
+        log_warn("a service keeps its old environment", KV("service", d->service->name),
+                 KV("error", err.msg));
+}
+
 /* Starts it and waits for its end. true: it went as it should; the exit status says the rest. */
 static bool live(struct door *d)
 {
+    uint64_t environment = door_place.environments;
     unsigned flags = (door_place.inside ? START_SANDBOX : 0) | (d->warm ? START_KEEP : 0);
     struct started started = { .child = &d->child };
     struct err err = { 0 };
@@ -109,6 +119,8 @@ static bool live(struct door *d)
         return false;
     }
     d->tell = started.tell;
+    if (environment != door_place.environments) /* /init came while it was being started */
+        tell_environment(d);
     ready = read_ready(d, started.said);
     co_close(started.said);
     if (ready)
@@ -196,10 +208,13 @@ static void end_running(struct door *d)
     if (d->state != DOOR_STARTING && d->state != DOOR_RUNNING)
         return;
     d->ending = true;
-    kill(d->child.pid, SIGTERM);
+    while (d->ending && d->tell < 0 && !co_sleep(co_in(1))) /* it is being forked */
+        ;
+    if (d->ending && d->tell >= 0)
+        kill(d->child.pid, SIGTERM);
     while (d->ending && co_now() < until && !co_sleep(co_in(10)))
         ;
-    if (d->ending && d->state != DOOR_OFF)
+    if (d->ending && d->tell >= 0)
         kill_service(d);
     while (d->ending && !co_sleep(co_in(10)))
         ;
@@ -211,7 +226,8 @@ void doors_open(struct guest *g, bool sandbox)
 {
     struct err err = { 0 };
 
-    door_place = (struct door_place){ g, sandbox, epoll_create1(EPOLL_CLOEXEC) };
+    door_place =
+        (struct door_place){ .guest = g, .inside = sandbox, .set = epoll_create1(EPOLL_CLOEXEC) };
     if (door_place.set < 0)
         return;
     for (const struct service *const *s = services; *s && ndoors < DOORS; s++) {
@@ -254,29 +270,28 @@ static void configure(const char *list)
         if (d->early && (!want || moved(d))) {
             d->early = false;
             end_running(d);
-            if (want && d->state == DOOR_OFF && !door_hold(d, &err))
-                begin_warm(d);
         }
         if (d->state == DOOR_WAITING && (!want || moved(d)))
             door_let_go(d);
-        if (d->state == DOOR_OFF && want && door_hold(d, &err))
+        if (d->state != DOOR_OFF || !want)
+            continue;
+        if (door_hold(d, &err))
             log_warn("a service's port cannot be had", KV("service", d->service->name),
                      KV("error", err.msg));
+        else if (d->warm)
+            begin_warm(d);
     }
 }
 
 void doors_configure(void)
 {
-    struct err err = { 0 };
-
     if (!door_place.guest)
         return;
+    door_place.environments++;
     configure(map_get(&door_place.guest->env, "COVE_SERVICES"));
     for (struct door *d = doors; d < doors + ndoors; d++) {
         d->early = false;
-        if (d->tell >= 0 && start_tell(door_place.guest, d->tell, &err))
-            log_warn("a service keeps its old environment", KV("service", d->service->name),
-                     KV("error", err.msg));
+        tell_environment(d);
     }
 }
 
@@ -392,7 +407,7 @@ int doors_claim(const char *name, struct err *err)
 void doors_stop(void)
 {
     for (struct door *d = doors; d < doors + ndoors; d++)
-        if (d->state == DOOR_STARTING || d->state == DOOR_RUNNING)
+        if (d->tell >= 0)
             kill(d->child.pid, SIGTERM); /* all at once: they share the time they get */
     for (struct door *d = doors; d < doors + ndoors; d++) {
         end_running(d);
