@@ -11,6 +11,8 @@ import pytest
 import requests
 from service import free_port, wait_for
 
+pytestmark = pytest.mark.core
+
 
 class Guest:
     def __init__(self, directory, *options):

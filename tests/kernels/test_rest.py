@@ -9,6 +9,8 @@ import pytest
 import requests
 from service import Kernel, wait_for
 
+pytestmark = pytest.mark.core
+
 TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"
 
 

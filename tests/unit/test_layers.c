@@ -12,13 +12,12 @@
 
 static char data[] = "/tmp/cove-layers-XXXXXX";
 
-static void shell(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static void shell(const char *format, ...)
 {
     char *command = NULL;
     va_list ap;
 
     va_start(ap, format);
-    /* NOLINTNEXTLINE(clang-diagnostic-format-nonliteral): every caller's is one */
     CHECK(vasprintf(&command, format, ap) > 0);
     va_end(ap);
     CHECK_INT(system(command), 0); /* NOLINT(cert-env33-c): a script of this test */
