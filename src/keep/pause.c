@@ -306,11 +306,10 @@ int box_resume(struct box *b, uint64_t lifetime_ms, struct err *err)
         cgroup_freeze_ask(&b->keeper->cgroups, b->name, false, err))
         return -1;
     b->frozen = false;
-    if (lifetime_ms)
+    if (lifetime_ms) {
         b->spec.limits.lifetime_ms = lifetime_ms;
-    if (lifetime_ms)
         b->deadline = clock_ms() + (int64_t)lifetime_ms;
-    else if (was_frozen)
+    } else if (was_frozen)
         b->deadline = b->left == NEVER ? NEVER : clock_ms() + b->left;
     return adopt_record(b, err);
 }

@@ -1,6 +1,7 @@
 """What a sandbox could leave on a machine, to be compared before and after."""
 
 import fcntl
+import json
 import os
 import pathlib
 import re
@@ -117,9 +118,21 @@ def loops():
 
 
 def rules():
-    """Lines of the packet filter; what its counters have counted is no line of its own."""
-    counted = re.compile(r"counter packets \d+ bytes \d+")
-    return {counted.sub("counter", line) for line in output("nft", "list", "ruleset")}
+    """What the packet filter holds, one by one. Handles and counters change by themselves; of
+    addresses that opened a flow (seen4, seen6) the kernel remembers the flow, too, for as long as it
+    likes, and they are cleared with it before the next owner comes."""
+    text = "".join(output("nft", "-j", "list", "ruleset")) or '{"nftables": []}'
+    found = set()
+    for entry in json.loads(text)["nftables"]:
+        (kind, what), = entry.items()
+        what.pop("handle", None)
+        elements = what.pop("elem", [])
+        name = " ".join(str(what.get(key)) for key in ("family", "table", "name"))
+        line = re.sub(r'"(packets|bytes)": \d+', r'"\1": 0', json.dumps(what, sort_keys=True))
+        found.add(f"{kind} {line}")
+        if what.get("name") not in ("seen4", "seen6"):
+            found |= {f"{kind} {name} has {json.dumps(one)}" for one in elements}
+    return found
 
 
 def traces(data):
