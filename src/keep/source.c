@@ -92,12 +92,12 @@ int source_start(struct keeper *k, struct err *err)
     return open_newest(k, err);
 }
 
-static int build_next(void *arg, struct err *err)
+static int build_next(struct keeper *k, void *arg, struct err *err)
 {
-    struct keeper *k = arg;
     AUTO(freep) char *dir = host_dir(k);
     struct host_template t = { 0 };
 
+    (void)arg;
     if (host_open(dir, options(), &t, err))
         return -1;
     host_sweep(dir, t.fingerprint); /* the keeper's shared locks keep what is in use */
@@ -125,7 +125,7 @@ void source_refresh(struct keeper *k)
     k->generation_checked = clock_ms();
     if (host_fingerprint(options(), now, &err) || !strcmp(now, k->generation->host.fingerprint))
         return;
-    k->generation_building = !job_start(k, build_next, next_is_built, k, NULL, &err);
+    k->generation_building = !job_start(k, build_next, next_is_built, NULL, NULL, &err);
 }
 
 /* The machine's present one stays even if nobody holds it just now: somebody will want it. */

@@ -20,7 +20,7 @@ from e2b import Sandbox, SandboxQuery, SandboxState
 
 from helpers.cove import CLEAR, COVE
 from helpers.guest import SLOWER
-from helpers.machine import collect_orphans
+from helpers.machine import cgroups_named, collect_orphans
 from helpers.proc import alive, wait_until
 from helpers.sdk import PREVIOUS
 from helpers.serve import Serve, descendants
@@ -361,7 +361,7 @@ def test_the_command_line(server):
 
 def usage_ns(id):
     """Processor time, as the kernel counts it, wherever it does."""
-    for path in pathlib.Path("/sys/fs/cgroup").glob(f"**/cove/box-{id}"):
+    for path in cgroups_named(f"box-{id}"):
         if (path / "cpuacct.usage").exists():
             return int((path / "cpuacct.usage").read_text())
         if (path / "cpu.stat").exists() and (text := (path / "cpu.stat").read_text()).startswith("usage"):

@@ -1,6 +1,7 @@
 """What a sandbox could leave on a machine, to be compared before and after."""
 
 import fcntl
+import fnmatch
 import json
 import os
 import pathlib
@@ -77,11 +78,21 @@ def somebodys(cgroup):
     return bool(pids - family())
 
 
-def cgroups():
+def all_cgroups():
+    """Those that come and go meanwhile are no error, which they are for pathlib's glob."""
     tops = {line.split()[1] for line in pathlib.Path("/proc/mounts").read_text().splitlines()
             if line.split()[2] in ("cgroup", "cgroup2")}
-    return {path for top in tops for path, _, _ in os.walk(top)
+    return {path for top in tops for path, _, _ in os.walk(top)}
+
+
+def cgroups():
+    return {path for path in all_cgroups()
             if not (os.path.basename(path).startswith("run-") and somebodys(path))}
+
+
+def cgroups_named(pattern):
+    return [pathlib.Path(path) for path in all_cgroups()
+            if fnmatch.fnmatch(os.path.basename(path), pattern)]
 
 
 def is_locked(path):
