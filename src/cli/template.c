@@ -14,7 +14,7 @@ struct template_options {
     bool json;
     const char *data_dir;
     struct limit_args limits;
-    const char *user, *workdir;
+    const char *user, *workdir, *kernels;
     struct args_list set;
 };
 
@@ -101,7 +101,11 @@ static void print_added(const struct template_spec *spec, const struct template_
 {
     const struct unpack_result *u = &added->unpacked;
 
-    if (added->kind != TEMPLATE_ARCHIVE) {
+    if (added->kind == TEMPLATE_HOST) {
+        printf("template %s: this machine's own programs, with defaults of its own\n", spec->name);
+        return;
+    }
+    if (added->kind == TEMPLATE_DIRECTORY) {
         printf("template %s: the directory %s\n", spec->name, spec->source);
         return;
     }
@@ -124,13 +128,22 @@ static int apply_settings(const struct args_list *set, struct err *err)
     return 0;
 }
 
+static int read_kernels(const char *text, int64_t *out, struct err *err)
+{
+    *out = text && !strcmp(text, "warm") ? TEMPLATE_KERNELS_WARM : TEMPLATE_KERNELS_ON_DEMAND;
+    if (!text || *out == TEMPLATE_KERNELS_WARM || !strcmp(text, "on-demand"))
+        return 0;
+    return err_set(err, ERR_INVALID, "--kernels: '%.40s' is neither warm nor on-demand", text);
+}
+
 static int run_add(struct args *a)
 {
     const struct template_options *o = a->values;
     bool terminal = isatty(STDERR_FILENO) && !o->json;
     struct err err = { 0 };
     AUTO(freep) char *dir = data_dir(o, &err);
-    AUTO(freep) char *source = realpath(a->words[1], NULL);
+    bool host = !strcmp(a->words[1], "host"); /* a directory of that name is ./host */
+    AUTO(freep) char *source = host ? NULL : realpath(a->words[1], NULL);
     struct template_spec spec = { .name = a->words[0],
                                   .source = source,
                                   .user = o->user,
@@ -140,9 +153,9 @@ static int run_add(struct args *a)
     struct template_added added;
     int r;
 
-    if (!dir || apply_settings(&o->set, &err) < 0)
+    if (!dir || apply_settings(&o->set, &err) < 0 || read_kernels(o->kernels, &spec.kernels, &err))
         return args_fail(a, args_usage_status(a), &err);
-    if (!source) {
+    if (!source && !host) {
         err_sys(&err, "%.150s", a->words[1]);
         return fail(a, &err);
     }
@@ -250,6 +263,9 @@ static const struct args_option add_options[] = {
     LIMIT(limits.timeout, "timeout", ARGS_DURATION, "TIME", "time until they end"),
     LIMIT(user, "user", ARGS_TEXT, "NAME", "user that commands run as"),
     LIMIT(workdir, "workdir", ARGS_TEXT, "DIR", "directory that commands start in"),
+    OPTION(struct template_options, kernels, "kernels", ARGS_TEXT, .value = "WHEN",
+           .help = "warm: Jupyter's kernels start with a sandbox, and one waits in it; on-demand, "
+                   "the default: at their first use"),
     OPTION(struct template_options, set, "set", ARGS_TEXT, .value = "NAME=VALUE",
            .flags = ARGS_REPEAT,
            .help = "change a bound: unpack.entries, unpack.bytes, unpack.memory-bytes, "
@@ -276,7 +292,9 @@ static const struct args_option remove_options[] = {
 static const struct args_word add_words[] = {
     { .name = "NAME", .help = "a-z 0-9 . _ -, up to 64 of them" },
     { .name = "SOURCE",
-      .help = "a root file system: a directory, or a tar archive (plain, gzip, bzip2, xz, zstd)",
+      .help =
+          "a root file system: a directory, or a tar archive (plain, gzip, bzip2, xz, zstd); or "
+          "host: this machine's own programs under another name, with defaults of its own",
       .type = ARGS_FILE },
     {}
 };

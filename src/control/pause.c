@@ -31,7 +31,7 @@ static int save_as(struct live *l, enum sandbox_state state, const struct event 
 }
 
 /* Looks again in a while, and then ever more seldom. */
-static void settle_later(struct live *l)
+void pause_settle_later(struct live *l)
 {
     l->settle_ms = l->settle_ms ? MIN(l->settle_ms * 2, (int64_t)SETTLE_MAX_MS) : SETTLE_MS;
     l->again = co_in(l->settle_ms);
@@ -109,7 +109,7 @@ static void undo_pause(struct live *l)
         return;
     }
     log_warn("a pause that failed is not undone yet", KV("sandbox", l->s.id), KV("error", err.msg));
-    settle_later(l);
+    pause_settle_later(l);
 }
 
 int life_pause(struct live *l, const char *actor, const char *why, bool files_only, struct err *err)
@@ -139,7 +139,7 @@ int life_pause(struct live *l, const char *actor, const char *why, bool files_on
         return 0;
     if (files_only) { /* its processes do not come back: it is paused as soon as it can be written
                        */
-        settle_later(l);
+        pause_settle_later(l);
         return err_in(err, "sandbox %s is being paused", l->s.id);
     }
     undo_pause(l);
@@ -250,7 +250,7 @@ static void undo_resume(struct live *l)
     }
     log_warn("a resume that failed is not undone yet", KV("sandbox", l->s.id),
              KV("error", err.msg));
-    settle_later(l);
+    pause_settle_later(l);
 }
 
 static int resume(struct live *l, const char *actor, const char *why, int64_t timeout_ms,
@@ -330,10 +330,8 @@ void pause_settle_now(struct live *l)
         return;
     }
     log_debug("not settled yet", KV("sandbox", l->s.id), KV("error", err.msg));
-    settle_later(l);
+    pause_settle_later(l);
 }
-
-void pause_settle_later(struct live *l) { settle_later(l); }
 
 void pause_wait(struct live *l, int64_t ms)
 {

@@ -27,6 +27,7 @@ enum option_id {
     OOM_FD,
     STRICT,
     SERVICES,
+    WARM,
     SET,
     LOG_LEVEL,
     LOG_FORMAT,
@@ -50,6 +51,7 @@ static const struct row {
     { OOM_FD, "oom-fd", "N", "our own oom_score_adj, opened by who started us" },
     { STRICT, "strict", NULL, "commands hold no capability and can gain none" },
     { SERVICES, "services", NULL, "hold the services' ports, start each at its first use" },
+    { WARM, "warm", "NAME", "with --services: start this one at once, and keep it" },
     { SET, "set", "NAME=VALUE", "change a limit; the names are below" },
     { LOG_LEVEL, "log-level", "LEVEL", "debug, info, warn, error or off (default info)" },
     { LOG_FORMAT, "log-format", "FORMAT", "logfmt or json (default logfmt)" },
@@ -172,6 +174,10 @@ static int take(struct options *o, struct guest *g, enum option_id id, const cha
     case OOM_FD: return inherited_fd("oom-fd", value, &spawn_setup.oom_fd, err);
     case STRICT: spawn_setup.strict = true; return 0;
     case SERVICES: o->services = true; return 0;
+    case WARM:
+        o->warm = value;
+        return service_find(value) ? 0
+                                   : err_set(err, ERR_INVALID, "--warm: no service '%s'", value);
     case SET: return setting_set(settings, value, err);
     case LOG_LEVEL:
         return log_set_level(value) ? err_set(err, ERR_INVALID, "--log-level: no level '%s'", value)

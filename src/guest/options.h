@@ -9,8 +9,9 @@ enum { LISTENERS = 8 };
 struct options {
     int listeners[LISTENERS];
     size_t nlisteners;
-    int ready_fd;  /* -1: none */
-    bool services; /* hold their ports */
+    int ready_fd;     /* -1: none */
+    bool services;    /* hold their ports */
+    const char *warm; /* the service to start at once; NULL: none */
 };
 
 /* 0 go on, 1 answered (--help, --version ...), -1 with err. Fills the guest too. */

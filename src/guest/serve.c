@@ -70,6 +70,7 @@ static void trim_heap(void) { malloc_trim(0); }
 static void run(void *arg)
 {
     const struct options *o = arg;
+    struct err err = { 0 };
     sigset_t set;
     int fd;
 
@@ -83,6 +84,8 @@ static void run(void *arg)
             abort();
     if (o->services)
         doors_open(&guest, true);
+    if (o->services && o->warm && doors_warm(o->warm, &err))
+        log_warn("not warm", KV("service", o->warm), KV("error", err.msg));
     co_on_idle(trim_heap);
     options_announce(o);
     handle_signals(fd);

@@ -12,9 +12,10 @@ enum { /* flags */
        BIRTH_DURABLE = 2,
        BIRTH_ROOTLESS = 4,
        BIRTH_MORTAL = 8,
-       BIRTH_NETNS = 16,  /* a descriptor of it comes along; else a new one is made */
-       BIRTH_CGROUP = 32, /* the same */
-       BIRTH_HOME = 64,   /* in the zygote's own network namespace, which is no other sandbox's */
+       BIRTH_NETNS = 16,    /* a descriptor of it comes along; else a new one is made */
+       BIRTH_CGROUP = 32,   /* the same */
+       BIRTH_HOME = 64,     /* in the zygote's own network namespace, which is no other sandbox's */
+       BIRTH_KERNELS = 128, /* with its kernels started in advance */
 };
 
 struct birth_mount {

@@ -189,7 +189,7 @@ static int fill_birth(const struct jail_spec *s, struct birth *b, struct err *er
         .flags = (s->strict ? BIRTH_STRICT : 0) | (s->durable ? BIRTH_DURABLE : 0) |
                  (s->rootless ? BIRTH_ROOTLESS : 0) | (s->mortal ? BIRTH_MORTAL : 0) |
                  (s->netns >= 0 ? BIRTH_NETNS : 0) | (s->cgroup >= 0 ? BIRTH_CGROUP : 0) |
-                 (s->home_network ? BIRTH_HOME : 0),
+                 (s->home_network ? BIRTH_HOME : 0) | (s->warm_kernels ? BIRTH_KERNELS : 0),
         .nroot = (uint32_t)s->root.n,
         .nusr = (uint32_t)s->usr.n,
         .nmounts = (uint32_t)s->nmounts,

@@ -49,8 +49,9 @@ struct jail_spec {
     uint64_t open_files, shm_bytes, log_bytes;
     const char *stage; /* an existing directory to mount things on meanwhile */
     bool strict, durable;
-    bool rootless; /* no privilege outside: own ids only, no mapped layers */
-    bool mortal;   /* dies with the process that made it */
+    bool warm_kernels; /* started with the sandbox, not at their first use */
+    bool rootless;     /* no privilege outside: own ids only, no mapped layers */
+    bool mortal;       /* dies with the process that made it */
 };
 
 struct jail {

@@ -51,6 +51,8 @@ int netmaker_take(struct netmaker *m, struct net_slot *out, struct err *err);
  * Keeps bridge and name server alive, and puts back what the filter must know. */
 int netmaker_adopt(struct netmaker *m, int ns, enum net_mode mode, uint32_t index,
                    struct net_slot *out, struct err *err);
+/* The child sees that, and ends; netmaker_stop() waits for it. */
+void netmaker_hang_up(struct netmaker *m);
 /* The child removes what is shared if nobody needs it any more, and ends; when sandboxes still
  * live, or are just ending, it goes on alone for up to a second. */
 void netmaker_stop(struct netmaker *m);

@@ -184,33 +184,6 @@ static int use_again(struct net_bridge *b, const struct net_plan *p, struct err 
     return r;
 }
 
-int net_bridge_use(struct net_bridge *b, const struct net_plan *p, struct err *err)
-{
-    bool alone;
-
-    if (b->in_use)
-        return if_nametoindex(p->bridge) == b->index ? 0 : use_again(b, p, err);
-    b->lock = net_bridge_open_lock(p, err);
-    if (b->lock < 0)
-        return -1;
-    if (net_bridge_lock(b->lock, NET_LOCK_SETUP, F_WRLCK, true)) {
-        err_sys(err, "lock the network's set-up");
-        close_all(b);
-        return -1;
-    }
-    alone = !net_bridge_lock(b->lock, NET_LOCK_USERS, F_WRLCK, false);
-    b->in_use = true;
-    if (net_bridge_lock(b->lock, NET_LOCK_USERS, F_RDLCK, true) ||
-        netlink_open(&b->route, NETLINK_ROUTE, err) ||
-        netlink_open(&b->filter, NETLINK_NETFILTER, err) || net_element_watch(&b->watch, err) ||
-        prepare(b, p, alone, err)) {
-        net_bridge_leave(b, p);
-        return -1;
-    }
-    net_bridge_lock(b->lock, NET_LOCK_SETUP, F_UNLCK, false);
-    return 0;
-}
-
 /* ---- one sandbox ---- */
 
 int net_bridge_admit(struct net_bridge *b, const struct net_plan *p, uint32_t index,
@@ -237,6 +210,75 @@ void net_bridge_forget(struct net_bridge *b, const struct net_plan *p, uint32_t 
     net_link_drop_neighbour(&b->route, b->index, &v4);
     if (b->has6)
         net_link_drop_neighbour(&b->route, b->index, &v6);
+}
+
+/* ---- what nobody took away ---- */
+
+struct orphans {
+    const struct net_plan *p;
+    uint32_t *index; /* owned */
+    size_t n, cap;
+};
+
+static void see_orphan(const char *port, void *arg)
+{
+    struct orphans *o = arg;
+    uint32_t index;
+
+    if (net_plan_index(o->p, port, &index) || if_nametoindex(port))
+        return;
+    if (o->n == o->cap) {
+        o->cap = o->cap ? o->cap * 2 : 64;
+        o->index = xrealloc(o->index, o->cap * sizeof(*o->index));
+    }
+    o->index[o->n++] = index;
+}
+
+/* A port goes with its namespace, whoever is killed; its entries go with whoever made it, and stay
+ * when that one is killed. */
+static void forget_orphans(struct net_bridge *b, const struct net_plan *p)
+{
+    struct orphans o = { .p = p };
+
+    if (net_bridge_lock(b->lock, NET_LOCK_ENTRIES, F_WRLCK, true))
+        return;
+    if (net_element_ports(p, see_orphan, &o))
+        log_debug("ports that are gone stay known", KV("error", strerrordesc_np(errno)));
+    for (size_t i = 0; i < o.n; i++)
+        net_bridge_forget(b, p, o.index[i]);
+    net_bridge_lock(b->lock, NET_LOCK_ENTRIES, F_UNLCK, false);
+    free(o.index);
+}
+
+/* ---- using ---- */
+
+int net_bridge_use(struct net_bridge *b, const struct net_plan *p, struct err *err)
+{
+    bool alone;
+
+    if (b->in_use)
+        return if_nametoindex(p->bridge) == b->index ? 0 : use_again(b, p, err);
+    b->lock = net_bridge_open_lock(p, err);
+    if (b->lock < 0)
+        return -1;
+    if (net_bridge_lock(b->lock, NET_LOCK_SETUP, F_WRLCK, true)) {
+        err_sys(err, "lock the network's set-up");
+        close_all(b);
+        return -1;
+    }
+    alone = !net_bridge_lock(b->lock, NET_LOCK_USERS, F_WRLCK, false);
+    b->in_use = true;
+    if (net_bridge_lock(b->lock, NET_LOCK_USERS, F_RDLCK, true) ||
+        netlink_open(&b->route, NETLINK_ROUTE, err) ||
+        netlink_open(&b->filter, NETLINK_NETFILTER, err) || net_element_watch(&b->watch, err) ||
+        prepare(b, p, alone, err)) {
+        net_bridge_leave(b, p);
+        return -1;
+    }
+    net_bridge_lock(b->lock, NET_LOCK_SETUP, F_UNLCK, false);
+    if (!alone)
+        forget_orphans(b, p);
+    return 0;
 }
 
 /* ---- making again ---- */

@@ -116,6 +116,53 @@ int net_element_remove(struct netlink *nl, const struct net_plan *p, uint32_t in
     return r && errno == ENOENT ? 0 : r;
 }
 
+/* ---- which ports are known ---- */
+
+struct ports {
+    void (*fn)(const char *port, void *arg);
+    void *arg;
+};
+
+/* An element's key, a name first; NULL for one without. */
+static const char *port_of(const struct nlattr *element)
+{
+    const struct nlattr *key = netlink_part(element, NFTA_SET_ELEM_KEY);
+    const struct nlattr *value = key ? netlink_part(key, NFTA_DATA_VALUE) : NULL;
+    const char *port = value ? mnl_attr_get_payload(value) : NULL;
+
+    return port && mnl_attr_get_payload_len(value) >= IFNAMSIZ && memchr(port, 0, IFNAMSIZ) ? port
+                                                                                            : NULL;
+}
+
+static int see_elements(const struct nlmsghdr *h, void *arg)
+{
+    const struct ports *p = arg;
+    const struct nlattr *a = NULL, *element;
+
+    while ((a = netlink_next(h, sizeof(struct nfgenmsg), a)))
+        if (mnl_attr_get_type(a) == NFTA_SET_ELEM_LIST_ELEMENTS)
+            mnl_attr_for_each_nested(element, a)
+            {
+                const char *port = port_of(element);
+
+                if (port)
+                    p->fn(port, p->arg);
+            }
+    return MNL_CB_OK;
+}
+
+int net_element_ports(const struct net_plan *p, void (*fn)(const char *port, void *arg), void *arg)
+{
+    union netlink_request r;
+    struct nfgenmsg *g =
+        netlink_begin(&r, (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETSETELEM, 0, sizeof(*g));
+
+    g->nfgen_family = NFPROTO_BRIDGE;
+    mnl_attr_put_strz(&r.head, NFTA_SET_ELEM_LIST_TABLE, p->bridge);
+    mnl_attr_put_strz(&r.head, NFTA_SET_ELEM_LIST_SET, "ports4");
+    return netlink_dump(NETLINK_NETFILTER, &r, see_elements, &(struct ports){ fn, arg });
+}
+
 /* ---- single addresses ---- */
 
 static int nothing(const struct nlmsghdr *h, void *arg)

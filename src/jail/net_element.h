@@ -10,6 +10,8 @@
 /* nl is NETLINK_NETFILTER. What is there already (or gone already) is no error. */
 int net_element_add(struct netlink *nl, const struct net_plan *p, uint32_t index);
 int net_element_remove(struct netlink *nl, const struct net_plan *p, uint32_t index);
+/* The ports that the filter knows, by name; fn changes nothing. -1 with errno. */
+int net_element_ports(const struct net_plan *p, void (*fn)(const char *port, void *arg), void *arg);
 /* One address in one set of the table of addresses. */
 int net_element_put(struct netlink *nl, const struct net_plan *p, const char *set,
                     const struct net_ip *ip);

@@ -66,17 +66,6 @@ struct settling {
     int failed;
 };
 
-static const struct nlattr *part_of(const struct nlattr *nest, unsigned type)
-{
-    const char *end = (const char *)mnl_attr_get_payload(nest) + mnl_attr_get_payload_len(nest);
-    const struct nlattr *a = mnl_attr_get_payload(nest);
-
-    for (; mnl_attr_ok(a, (int)(end - (const char *)a)); a = mnl_attr_next(a))
-        if (mnl_attr_get_type(a) == type)
-            return a;
-    return NULL;
-}
-
 /* Who opened it, when that is one of ours and not the gateway: that says something else. */
 static bool opener(const struct net_plan *p, const struct nlattr *tuple, struct net_ip *out)
 {
@@ -84,10 +73,10 @@ static bool opener(const struct net_plan *p, const struct nlattr *tuple, struct 
         unsigned type;
         int family;
     } kinds[] = { { CTA_IP_V4_SRC, AF_INET }, { CTA_IP_V6_SRC, AF_INET6 } };
-    const struct nlattr *addresses = part_of(tuple, CTA_TUPLE_IP);
+    const struct nlattr *addresses = netlink_part(tuple, CTA_TUPLE_IP);
 
     for (size_t i = 0; addresses && i < ARRAY_LEN(kinds); i++) {
-        const struct nlattr *a = part_of(addresses, kinds[i].type);
+        const struct nlattr *a = netlink_part(addresses, kinds[i].type);
         size_t size = net_ip_size(kinds[i].family);
         const struct net_cidr *ours = kinds[i].family == AF_INET ? &p->subnet : &p->subnet6;
         struct net_cidr one = { .ip.family = kinds[i].family, .prefix = (unsigned)size * 8 };

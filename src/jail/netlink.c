@@ -143,3 +143,14 @@ const struct nlattr *netlink_next(const struct nlmsghdr *h, size_t extra, const 
 
     return mnl_attr_ok(a, (int)(end - (const char *)a)) ? a : NULL;
 }
+
+const struct nlattr *netlink_part(const struct nlattr *nest, unsigned type)
+{
+    const char *end = (const char *)mnl_attr_get_payload(nest) + mnl_attr_get_payload_len(nest);
+    const struct nlattr *a = mnl_attr_get_payload(nest);
+
+    for (; mnl_attr_ok(a, (int)(end - (const char *)a)); a = mnl_attr_next(a))
+        if (mnl_attr_get_type(a) == type)
+            return a;
+    return NULL;
+}

@@ -36,5 +36,7 @@ int netlink_dump(int bus, union netlink_request *r, mnl_cb_t fn, void *arg);
  * NULL at the end. */
 const struct nlattr *netlink_next(const struct nlmsghdr *h, size_t extra,
                                   const struct nlattr *last);
+/* The attribute of that type within another; NULL: there is none. */
+const struct nlattr *netlink_part(const struct nlattr *nest, unsigned type);
 
 #endif

@@ -231,8 +231,11 @@ static void answer(struct maker *m, const struct request *r)
         a.link = if_nametoindex(port);
     }
     a.has6 = m->bridge.has6;
-    if (fdpass_send(SOCKET, &a, sizeof(a), &ns, a.failed ? 0 : 1, 0) < 0)
-        confess(&a);
+    if (fdpass_send(SOCKET, &a, sizeof(a), &ns, a.failed ? 0 : 1, 0) >= 0)
+        return;
+    if (a.mode == NET_OPEN && ns >= 0)
+        release(m, &(struct request){ RELEASE, a.index, a.link }, &ns);
+    confess(&a);
 }
 
 static void handle(struct maker *m, const struct request *r, int *ns)
@@ -442,18 +445,36 @@ int netmaker_adopt(struct netmaker *m, int ns, enum net_mode mode, uint32_t inde
     return 0;
 }
 
+/* What it made and nobody took is released; what it makes from here on it cannot send. */
+void netmaker_hang_up(struct netmaker *m)
+{
+    struct net_slot unused;
+    struct err err;
+
+    if (m->fd < 0)
+        return;
+    shutdown(m->fd, SHUT_RD);
+    for (int r = 0; r != 1 && (r >= 0 || err.code != ERR_GONE);) {
+        r = netmaker_take(m, &unused, &err);
+        if (!r)
+            net_slot_release(&unused);
+    }
+    closep(&m->fd);
+    m->fd = -1;
+}
+
 void netmaker_stop(struct netmaker *m)
 {
     struct pollfd p = { .fd = m->pidfd, .events = POLLIN };
 
-    closep(&m->fd);
+    netmaker_hang_up(m);
     if (m->pid > 0) {
         if (m->pidfd >= 0)
             poll(&p, 1, STOP_MS);
         waitpid(m->pid, NULL, WNOHANG);
     }
     closep(&m->pidfd);
-    m->fd = m->pidfd = -1;
+    m->pidfd = -1;
     m->pid = 0;
 }
 

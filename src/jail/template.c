@@ -123,6 +123,8 @@ static int lock_shared(int folder, const char *name, int dir, struct err *err)
 
 static int open_root(int dir, const char *data_dir, struct template *t, struct err *err)
 {
+    if (t->kind == TEMPLATE_HOST)
+        return 0;
     if (t->kind == TEMPLATE_DIRECTORY) {
         t->root_path = t->source;
         t->root = template_open_directory(t->source ? t->source : "", err);
@@ -196,8 +198,8 @@ static int by_name(const void *a, const void *b)
 {
     const struct template *x = a, *y = b;
 
-    if ((x->kind == TEMPLATE_HOST) != (y->kind == TEMPLATE_HOST))
-        return x->kind == TEMPLATE_HOST ? -1 : 1;
+    if (!strcmp(x->name, "host") || !strcmp(y->name, "host"))
+        return strcmp(x->name, "host") ? 1 : -1;
     return strcmp(x->name, y->name);
 }
 

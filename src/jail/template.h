@@ -25,9 +25,15 @@ enum {
 };
 
 enum template_kind {
-    TEMPLATE_HOST, /* jail/host.h builds it: no root of its own */
+    TEMPLATE_HOST, /* jail/host.h builds it: no root of its own. Others than `host` itself have
+                      defaults of their own */
     TEMPLATE_DIRECTORY,
     TEMPLATE_ARCHIVE,
+};
+
+enum template_kernels {
+    TEMPLATE_KERNELS_ON_DEMAND, /* Jupyter's start at their first use */
+    TEMPLATE_KERNELS_WARM,      /* with the sandbox, and one waits */
 };
 
 struct template
@@ -40,17 +46,19 @@ struct template
     char *sha256;           /* of an archive */
     char *user, *workdir;   /* defaults for commands; NULL: none */
     bool squashed;          /* unpacked without root: every file is root's inside */
+    int64_t kernels;        /* enum template_kernels */
     struct limits *limits;  /* 0: the ordinary default; NULL: all of them */
     char *root_path;        /* of the root directory; NULL for host */
     int root;               /* O_PATH of it; -1: host, or from template_list() */
-    int lock;               /* -1: nothing to hold */
+    int lock;               /* -1: nothing to hold: `host`, or a path */
     struct arena strings;
 };
 
 struct template_spec {
     const char *name;
-    const char *source; /* a directory, or a tar archive */
+    const char *source; /* a directory, or a tar archive; NULL: what `host` is made of */
     const char *user, *workdir;
+    int64_t kernels; /* enum template_kernels */
     struct limits limits;
     void (*progress)(void *arg, const struct unpack_stats *so_far); /* or NULL */
     void *arg;

@@ -152,10 +152,14 @@ static int unpack_into(struct work *w, const char *data_dir, const struct templa
 static int take_source(struct work *w, const char *data_dir, const struct template_spec *spec,
                        struct template_added *out, struct err *err)
 {
-    AUTO(closep) int fd = open(spec->source, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    AUTO(closep) int fd = -1;
     AUTO(closep) int dir = -1;
     struct stat st;
 
+    out->kind = TEMPLATE_HOST;
+    if (!spec->source)
+        return 0;
+    fd = open(spec->source, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st))
         return err_sys(err, "open %.150s", spec->source);
     out->kind = S_ISDIR(st.st_mode) ? TEMPLATE_DIRECTORY : TEMPLATE_ARCHIVE;
@@ -200,6 +204,7 @@ static int publish(struct work *w, const struct template_spec *spec,
         .source = (char *)(size_t)spec->source,
         .user = (char *)(size_t)spec->user,
         .workdir = (char *)(size_t)spec->workdir,
+        .kernels = spec->kernels,
         .entries = (int64_t)added->unpacked.stats.entries,
         .bytes = (int64_t)added->unpacked.stats.bytes,
         .squashed = added->kind == TEMPLATE_ARCHIVE && added->unpacked.squashed,

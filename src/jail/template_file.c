@@ -18,6 +18,12 @@ static const struct field_name kinds[] = {
     {},
 };
 
+static const struct field_name kernels[] = {
+    { "on-demand", TEMPLATE_KERNELS_ON_DEMAND },
+    { "warm", TEMPLATE_KERNELS_WARM },
+    {},
+};
+
 static const struct field limit_fields[] = {
     FIELD(struct limits, memory_bytes, F_INT, .flags = F_OMIT),
     FIELD(struct limits, cpu_milli, F_INT, .flags = F_OMIT),
@@ -42,6 +48,7 @@ static const struct field fields[] = {
     FIELD(struct template, user, F_STR, .flags = F_OMIT, .max = 64),
     FIELD(struct template, workdir, F_STR, .flags = F_OMIT, .max = 4096),
     FIELD(struct template, squashed, F_BOOL, .flags = F_OMIT),
+    FIELD(struct template, kernels, F_ENUM, .flags = F_OMIT, .names = kernels),
     FIELD(struct template, limits, F_OBJ, .flags = F_OMIT, .sub = limit_fields,
           .sub_size = sizeof(struct limits)),
     {},

@@ -187,6 +187,7 @@ static void fill_spec(const struct box *b, struct jail_spec *s)
         .stage = k->o.rootless ? k->stage : ZYGOTE_STAGE,
         .strict = b->spec.flags & KEEP_STRICT,
         .durable = b->spec.flags & KEEP_DURABLE,
+        .warm_kernels = b->template.kernels == TEMPLATE_KERNELS_WARM,
         .rootless = k->o.rootless,
         .mortal = k->o.socket >= 0,
     };

@@ -17,7 +17,7 @@ struct job {
     struct keeper *keeper;
     pid_t pid;
     job_done *done;
-    void *arg;
+    void *arg;             /* owned */
     struct pending *reply; /* inside arg */
 };
 
@@ -35,15 +35,16 @@ static void finish(struct source *s)
     list_remove(&j->all);
     result.msg[sizeof(result.msg) - 1] = 0;
     j->done(j->keeper, j->arg, n == sizeof(result) && !result.code ? NULL : &result);
+    free(j->arg);
     free(j);
 }
 
-static _Noreturn void run(job_work *work, void *arg, int sock)
+static _Noreturn void run(struct keeper *k, job_work *work, void *arg, int sock)
 {
     struct err e = { 0 };
 
     signal(SIGTERM, SIG_IGN); /* what was begun is finished */
-    if (!work(arg, &e))
+    if (!work(k, arg, &e))
         e.code = ERR_NONE;
     if (write(sock, &e, sizeof(e)) < 0)
         _exit(1);
@@ -57,18 +58,21 @@ int job_start(struct keeper *k, job_work *work, job_done *done, void *arg, struc
     int pair[2];
     pid_t pid;
 
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
+        free(arg);
         return err_sys(err, "socketpair");
+    }
     pid = fork();
     if (!pid) {
         close(pair[0]);
         keeper_forked(k);
         keeper_let_go(k);
-        run(work, arg, pair[1]);
+        run(k, work, arg, pair[1]);
     }
     close(pair[1]);
     if (pid < 0) {
         close(pair[0]);
+        free(arg);
         return err_sys(err, "fork");
     }
     j = xcalloc(1, sizeof(*j));
@@ -93,6 +97,7 @@ void jobs_finish(struct keeper *k)
         loop_remove(&k->loop, &j->source);
         close(j->source.fd);
         list_remove(&j->all);
+        free(j->arg);
         free(j);
     }
 }

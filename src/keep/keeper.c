@@ -249,6 +249,19 @@ static int prepare_machine(struct keeper *k, struct err *err)
     return volume_open(k->o.data_dir, &v, err);
 }
 
+enum { LOCK_TRIES = 20, LOCK_WAIT_US = 10000 };
+
+/* A child that a killed keeper had just forked holds its lock until it has closed it. */
+static int take_lock(int fd)
+{
+    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB); i++) {
+        if (errno != EWOULDBLOCK || i == LOCK_TRIES)
+            return -1;
+        usleep(LOCK_WAIT_US);
+    }
+    return 0;
+}
+
 static int open_run_dir(struct keeper *k, struct err *err)
 {
     AUTO(closep) int dir = -1;
@@ -261,7 +274,7 @@ static int open_run_dir(struct keeper *k, struct err *err)
     if (dir < 0)
         return err_sys(err, "open %s", k->o.run_dir);
     k->lock = openat(dir, "keep.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (k->lock < 0 || flock(k->lock, LOCK_EX | LOCK_NB))
+    if (k->lock < 0 || take_lock(k->lock))
         return err_set(err, ERR_CONFLICT, "another keeper runs in %s", k->o.run_dir);
     if ((mkdirat(dir, "boxes", 0700) && errno != EEXIST) ||
         (mkdirat(dir, "sockets", 0711) && errno != EEXIST))

@@ -224,10 +224,12 @@ void keeper_let_go(struct keeper *k); /* in a child: of all that belongs to sand
 int keeper_begin(struct keeper *k, const struct jail_spec *s, struct jail *out, struct err *err);
 
 /* jobs.c: what takes long, in a child, which has no descriptor of any sandbox */
-typedef int job_work(void *arg, struct err *err);
+typedef int job_work(struct keeper *k, void *arg, struct err *err);
 typedef void job_done(struct keeper *k, void *arg, const struct err *err); /* err NULL: it worked */
+/* arg is the job's from here on, even if it fails: it is freed behind done. reply: whom it will
+ * answer (inside arg), or NULL. */
 int job_start(struct keeper *k, job_work *work, job_done *done, void *arg, struct pending *reply,
-              struct err *err); /* reply: whom it will answer, or NULL */
+              struct err *err);
 void jobs_finish(struct keeper *k);
 void jobs_forget(struct keeper *k, const struct client *c); /* it has left: nobody to answer */
 

@@ -75,46 +75,33 @@ void pause_forget(struct box *b)
 
 /* ---- giving memory back ---- */
 
-struct reclaim {
-    const struct keeper *keeper;
-    char name[KEEP_NAME_ROOM];
-};
-
-static int reclaim(void *arg, struct err *err)
+static int reclaim(struct keeper *k, void *name, struct err *err)
 {
-    const struct reclaim *r = arg;
-
     (void)err;
-    cgroup_reclaim(&r->keeper->cgroups, r->name);
+    cgroup_reclaim(&k->cgroups, name);
     return 0;
 }
 
 static void reclaimed(struct keeper *k, void *arg, const struct err *err)
 {
-    (void)k, (void)err;
-    free(arg);
+    (void)k, (void)arg, (void)err;
 }
 
 /* Nobody will touch it for a while; but without swap there is nowhere to put it. */
 static void give_back_memory(struct box *b)
 {
-    struct reclaim *r;
     struct sysinfo info;
-    struct err err;
+    struct err err = { 0 };
 
     if (sysinfo(&info) || !info.freeswap)
         return;
-    r = xcalloc(1, sizeof(*r));
-    r->keeper = b->keeper;
-    memcpy(r->name, b->name, sizeof(r->name));
-    if (job_start(b->keeper, reclaim, reclaimed, r, NULL, &err))
-        free(r);
+    if (job_start(b->keeper, reclaim, reclaimed, xstrdup(b->name), NULL, &err))
+        log_debug("its memory stays", KV("sandbox", b->id), KV("error", err.msg));
 }
 
 /* ---- writing out ---- */
 
 struct batch { /* what a flush is for */
-    struct keeper *keeper;
     pid_t parent;
     size_t n; /* notes to write: of those that are frozen */
     char ids[][KEEP_ID];
@@ -122,10 +109,9 @@ struct batch { /* what a flush is for */
 
 /* In a child. It must not outlive the keeper: the next one lets a sandbox without a note go on, and
  * a note that is written later would be a lie. */
-static int flush(void *arg, struct err *err)
+static int flush(struct keeper *k, void *arg, struct err *err)
 {
     const struct batch *f = arg;
-    struct keeper *k = f->keeper;
 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != f->parent)
         return err_set(err, ERR_INTERNAL, "the keeper has ended");
@@ -185,10 +171,10 @@ static void start_flush(struct keeper *k);
 
 static void flushed(struct keeper *k, void *arg, const struct err *err)
 {
-    struct batch *f = arg;
+    const struct batch *f = arg;
     struct box *b;
 
-    k->flushing = false;
+    /* who joins the next one meanwhile is not taken for one of this: k->flushing still holds */
     list_each(b, &k->boxes, all) {
         if (!b->in_flush)
             continue;
@@ -208,7 +194,7 @@ static void flushed(struct keeper *k, void *arg, const struct err *err)
         if (!b || !b->noted)
             note_remove(k, f->ids[i]);
     }
-    free(f);
+    k->flushing = false;
     start_flush(k);
 }
 
@@ -223,7 +209,7 @@ static struct batch *collect(struct keeper *k)
     bool any = false;
     struct box *b;
 
-    *f = (struct batch){ .keeper = k, .parent = getpid() };
+    *f = (struct batch){ .parent = getpid() };
     list_each(b, &k->boxes, all) {
         if (!wants_flush(b))
             continue;
@@ -249,7 +235,6 @@ static void start_flush(struct keeper *k)
     k->flushing = !job_start(k, flush, flushed, f, NULL, &err);
     if (k->flushing)
         return;
-    free(f);
     list_each(b, &k->boxes, all)
         if (b->in_flush)
             fail(b, &err);
@@ -306,11 +291,10 @@ int box_resume(struct box *b, uint64_t lifetime_ms, struct err *err)
         cgroup_freeze_ask(&b->keeper->cgroups, b->name, false, err))
         return -1;
     b->frozen = false;
-    if (lifetime_ms)
+    if (lifetime_ms) {
         b->spec.limits.lifetime_ms = lifetime_ms;
-    if (lifetime_ms)
         b->deadline = clock_ms() + (int64_t)lifetime_ms;
-    else if (was_frozen)
+    } else if (was_frozen)
         b->deadline = b->left == NEVER ? NEVER : clock_ms() + b->left;
     return adopt_record(b, err);
 }

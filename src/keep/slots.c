@@ -257,7 +257,7 @@ void slots_finish(struct keeper *k)
         free(s);
     }
     if (started(k))
-        close(TAKE(k->net.fd, -1)); /* it sees that, and ends */
+        netmaker_hang_up(&k->net); /* it sees that, and ends */
 }
 
 void slots_wait(struct keeper *k)

@@ -92,12 +92,12 @@ int source_start(struct keeper *k, struct err *err)
     return open_newest(k, err);
 }
 
-static int build_next(void *arg, struct err *err)
+static int build_next(struct keeper *k, void *arg, struct err *err)
 {
-    struct keeper *k = arg;
     AUTO(freep) char *dir = host_dir(k);
     struct host_template t = { 0 };
 
+    (void)arg;
     if (host_open(dir, options(), &t, err))
         return -1;
     host_sweep(dir, t.fingerprint); /* the keeper's shared locks keep what is in use */
@@ -125,7 +125,7 @@ void source_refresh(struct keeper *k)
     k->generation_checked = clock_ms();
     if (host_fingerprint(options(), now, &err) || !strcmp(now, k->generation->host.fingerprint))
         return;
-    k->generation_building = !job_start(k, build_next, next_is_built, k, NULL, &err);
+    k->generation_building = !job_start(k, build_next, next_is_built, NULL, NULL, &err);
 }
 
 /* The machine's present one stays even if nobody holds it just now: somebody will want it. */
@@ -250,7 +250,9 @@ bool source_outdated(const struct box *b)
     if (!b->generation)
         return false; /* a template of its own never changes, and stays while it is used */
     source_refresh(k);
-    return b->generation != k->generation || template_taken(k->o.data_dir, b->spec.template);
+    /* one that has a name of its own is held by its lock; only an alias of host can be taken */
+    return b->generation != k->generation ||
+           (b->template.lock < 0 && template_taken(k->o.data_dir, b->spec.template));
 }
 
 static void fill_template(const struct template *t, struct keep_template *out)

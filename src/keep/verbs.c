@@ -67,7 +67,6 @@ static int do_kill(struct verb_call *v, struct err *err)
 /* ---- snapshots ---- */
 
 struct snapshot {
-    struct keeper *keeper;
     struct pending reply;
     char id[KEEP_ID], name[KEEP_NAME_ROOM], target[KEEP_NAME_ROOM];
     uint32_t family;
@@ -77,10 +76,9 @@ struct snapshot {
 };
 
 /* In a child. What is dirty is written before the freeze: then only a millisecond of it is left. */
-static int take_snapshot(void *arg, struct err *err)
+static int take_snapshot(struct keeper *k, void *arg, struct err *err)
 {
     const struct snapshot *s = arg;
-    struct keeper *k = s->keeper;
     struct err ignored;
     int fd = -1;
 
@@ -95,7 +93,7 @@ static int take_snapshot(void *arg, struct err *err)
 
 static void snapshot_taken(struct keeper *k, void *arg, const struct err *err)
 {
-    struct snapshot *s = arg;
+    const struct snapshot *s = arg;
     struct box *b = box_find(k, s->id);
     struct err ignored;
 
@@ -105,13 +103,13 @@ static void snapshot_taken(struct keeper *k, void *arg, const struct err *err)
         cgroup_freeze_ask(&k->cgroups, s->name, false, &ignored);
     keeper_reply(&s->reply, s->id, err, NULL);
     close(s->layer);
-    free(s);
 }
 
 static int do_snapshot(struct verb_call *v, struct err *err)
 {
     struct box *b = v->box;
     struct snapshot *s;
+    int layer;
 
     if (!volume_has_snapshots(v->keeper->volume))
         return err_set(err, ERR_UNSUPPORTED, "no snapshots: %s",
@@ -119,19 +117,18 @@ static int do_snapshot(struct verb_call *v, struct err *err)
     if (b->pausing != PAUSING_NOT || b->snapshotting)
         return err_set(err, ERR_CONFLICT, "sandbox %s is being %s", b->id,
                        b->snapshotting ? "taken a snapshot of" : "paused");
+    layer = fcntl(b->layer, F_DUPFD_CLOEXEC, 0); /* the child's own */
     s = xcalloc(1, sizeof(*s));
-    *s = (struct snapshot){ .keeper = v->keeper,
-                            .reply = { v->client, v->r->serial, KEEP_SNAPSHOT },
+    *s = (struct snapshot){ .reply = { v->client, v->r->serial, KEEP_SNAPSHOT },
                             .family = b->family,
                             .quota = b->spec.limits.disk_bytes,
-                            .layer = fcntl(b->layer, F_DUPFD_CLOEXEC, 0), /* the child's own */
+                            .layer = layer,
                             .was_frozen = b->frozen };
     memcpy(s->id, b->id, sizeof(s->id));
     memcpy(s->name, b->name, sizeof(s->name));
     snprintf(s->target, sizeof(s->target), "snap-%s", v->r->u.snapshot);
     if (job_start(v->keeper, take_snapshot, snapshot_taken, s, &s->reply, err)) {
-        close(s->layer);
-        free(s);
+        close(layer);
         return -1;
     }
     b->snapshotting = true;

@@ -147,7 +147,7 @@ static const struct end {
     enum limit_id limit;
 } ends[ENDED_REASONS] = {
     [ENDED_BY_REQUEST] = { "request", "it was ended by request", LIMIT_NONE },
-    /* something broke it, unless it says that all is well */
+    /* something broke it, unless it ended of its own will */
     [ENDED_BY_ITSELF] = { "failed", "its guest ended, and with it everything inside", LIMIT_NONE },
     [ENDED_LIFETIME] = { "lifetime", "its time was up", LIMIT_LIFETIME },
     [ENDED_MEMORY] = { "memory", "it needed more memory than its limit", LIMIT_MEMORY },
@@ -158,21 +158,23 @@ static const struct end {
 static void ended(struct local *l, struct machine *m, const struct keep_reply *r)
 {
     const struct end *end = &ends[r->reason];
-    char killed[96];
+    char how[96];
     struct machine_event e = { .kind = MACHINE_ENDED,
                                .ref = m->ref,
                                .limit = end->limit,
                                .reason = end->reason,
                                .text = *r->message ? r->message : end->text };
 
-    if (r->reason == ENDED_BY_ITSELF && !r->status) {
+    if (r->reason == ENDED_BY_ITSELF && WIFEXITED((int)r->status)) {
+        snprintf(how, sizeof(how), "it was shut down from inside: its guest ended with status %d",
+                 WEXITSTATUS((int)r->status));
         e.reason = "itself";
-        e.text = "it was shut down from inside";
+        e.text = how;
     } else if (r->reason == ENDED_BY_ITSELF && WIFSIGNALED((int)r->status)) {
-        snprintf(killed, sizeof(killed),
+        snprintf(how, sizeof(how),
                  "its guest was killed from outside by signal %d, and with it everything inside",
                  WTERMSIG((int)r->status));
-        e.text = killed;
+        e.text = how;
     }
     if (m->creating && !r->u.state.asleep) {
         m->ended = true;

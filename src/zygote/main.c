@@ -151,26 +151,23 @@ static _Noreturn void become_guest(const struct request *r)
 {
     static char name[] = "cove-guest", listen[] = "--listen-fd", three[] = "3", oom[] = "--oom-fd",
                 four[] = "4", level[] = "--log-level", off[] = "off", set[] = "--set",
-                services[] = "--services", strict[] = "--strict";
+                services[] = "--services", strict[] = "--strict", warm[] = "--warm",
+                kernels[] = "kernels";
     char log[64];
-    char *argv[] = { name,
-                     listen,
-                     three,
-                     oom,
-                     four,
-                     level,
-                     off,
-                     set,
-                     log,
-                     services,
-                     r->birth.flags & BIRTH_STRICT ? strict : NULL,
-                     NULL };
+    char *argv[14] = { name, listen, three, oom, four, level, off, set, log, services };
+    int argc = 10;
 
+    if (r->birth.flags & BIRTH_STRICT)
+        argv[argc++] = strict;
+    if (r->birth.flags & BIRTH_KERNELS) {
+        argv[argc++] = warm;
+        argv[argc++] = kernels;
+    }
     close(KEEPER); /* or a dead keeper would never show as end of file */
     inside_build(&r->birth, r->sock, r->listener);
     snprintf(log, sizeof(log), "process.output-bytes=%llu", (unsigned long long)r->birth.log_bytes);
     change_canary();
-    exit(guest_main((int)ARRAY_LEN(argv) - (r->birth.flags & BIRTH_STRICT ? 1 : 2), argv));
+    exit(guest_main(argc, argv));
 }
 
 /* A root with nothing in it but a place to mount on, so that each copy of our mounts is small and

@@ -45,6 +45,10 @@ class Place:
                               check=False).returncode == 0:
                 break
             time.sleep(0.1)
+        self.bench.stop(*reversed(self.bench.processes))    # dockerd leaves its own directory mounted
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for mount in sorted((m for m in mounts if m.startswith(f"{self.dir}/")), reverse=True):
+            subprocess.run(["umount", mount], check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def fill_root(self):

@@ -14,7 +14,7 @@ class Result:
     ours: list                          # one figure per round
     peer: list = field(default_factory=list)
     peer_name: str = ""
-    bar: tuple = None                   # (sign, figure) of the ratio, or of ours where absolute
+    bar: tuple = None                   # (sign, figure) of the ratio, or of ours where absolute; None: reported
     absolute: bool = False
     note: str = ""
 
@@ -28,6 +28,8 @@ class Result:
 
     @property
     def ok(self):
+        if not self.bar:
+            return True
         sign, figure = self.bar
         return self.judged <= figure if sign == "<=" else self.judged >= figure
 

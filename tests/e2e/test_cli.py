@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from helpers import proc
+from helpers import machine, proc
 from helpers.cove import for_anybody
 from helpers.guest import ROOT
 
@@ -200,10 +200,9 @@ def traces(pid):
     """What a doctor of this pid makes in passing. Others may be at work on this machine too: so by
     the names that only it gives, and not by numbers of things."""
     mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
-    loops = pathlib.Path("/sys/block").glob("loop*/loop/backing_file")
-    return [*map(str, pathlib.Path("/sys/fs/cgroup").rglob(f"cove-doctor-{pid}")),
+    return [*map(str, machine.cgroups_named(f"cove-doctor-{pid}")),
             *(line for line in mounts if " cove " in line or " /tmp/merged " in line),
-            *(str(loop) for loop in loops if "memfd:volume" in loop.read_text())]
+            *(loop for loop in machine.loops() if "memfd:volume" in loop)]
 
 
 def left_nothing(pid, *folders):

@@ -21,7 +21,7 @@ from helpers.keeper import (
     limits_body,
     request,
 )
-from helpers.machine import collect_orphans, left_over, traces
+from helpers.machine import cgroups_named, collect_orphans, left_over, traces
 from helpers.proc import alive, wait_until
 from helpers.sdk import PREVIOUS
 
@@ -234,6 +234,10 @@ def test_keepers_may_die_again_and_again(start_keeper):
             assert client.wire("s3").run("echo", "on") == "on\n"
 
 
+def empty(directory):
+    return not os.listdir(directory)
+
+
 def test_a_keeper_killed_while_it_builds_leaves_nothing_half(start_keeper, cove):
     """Whatever was under way is either adopted and works, or gone."""
     keeper = start_keeper()
@@ -251,11 +255,12 @@ def test_a_keeper_killed_while_it_builds_leaves_nothing_half(start_keeper, cove)
     collect_orphans()
     mine = "box-h*" + Names.suffix()
     # a kill is answered when nothing runs any more; the rest goes behind that
-    wait_until(lambda: not list(pathlib.Path("/sys/fs/cgroup").rglob(mine)), "no cgroup is left")
+    wait_until(lambda: not cgroups_named(mine), "no cgroup is left")
     layers = cove.data / "volume" / "layers"
     wait_until(lambda: not list(layers.glob(mine)), "no layer is left", 20)
-    for name in ("boxes", "sockets"):
-        wait_until(lambda: os.listdir(keeper.run_dir / name) == [], f"nothing is left in {name}")
+    wait_until(lambda: empty(keeper.run_dir / "boxes") and empty(keeper.run_dir / "sockets"),
+               lambda: f"nothing is left in {keeper.run_dir}: "
+                       f"{[str(path) for path in keeper.run_dir.rglob('*')]} {keeper.log.read_text()}")
 
 
 def namespaces(pid, kind):

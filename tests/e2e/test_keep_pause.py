@@ -10,7 +10,7 @@ import time
 import pytest
 
 from helpers.keeper import ENDED, OPEN, STAY, Refused, full, limits_body, request
-from helpers.machine import collect_orphans
+from helpers.machine import cgroups_named, collect_orphans
 from helpers.proc import alive, wait_until
 from helpers.sdk import PREVIOUS
 
@@ -76,7 +76,7 @@ def restart_machine(keeper, data, pids, keep_run=True):
         of_former_boot(path)
     for path in records if not keep_run else ():
         path.unlink()
-        for group in pathlib.Path("/sys/fs/cgroup").glob(f"**/cove/box-{path.name}"):
+        for group in cgroups_named(f"box-{path.name}"):
             group.rmdir()               # no cgroup survives a restart either
     keeper.start()
 

@@ -11,7 +11,6 @@ import os
 import pathlib
 import random
 import signal
-import socket
 import subprocess
 import textwrap
 import time
@@ -21,7 +20,7 @@ from e2b import Sandbox, SandboxQuery, SandboxState
 
 from helpers.cove import CLEAR, COVE
 from helpers.guest import SLOWER
-from helpers.machine import collect_orphans
+from helpers.machine import cgroups_named, collect_orphans
 from helpers.proc import alive, wait_until
 from helpers.sdk import PREVIOUS
 from helpers.serve import Serve, descendants
@@ -274,20 +273,9 @@ def test_many_requests_wake_it_once(server, box):
     assert kinds(server, box).count("resumed") == 1
 
 
-def upgraded(server, id):
-    s = socket.create_connection(("127.0.0.1", server.port), 20 * SLOWER)
-    s.sendall(f"GET / HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: {id}\r\nE2b-Sandbox-Port: {PORT}\r\n"
-              "Connection: Upgrade\r\nUpgrade: echo\r\n\r\n".encode())
-    head = b""
-    while not head.endswith(b"\r\n\r\n"):
-        head += s.recv(1)
-    assert head.startswith(b"HTTP/1.1 101 "), head
-    return s
-
-
 def test_an_upgraded_connection_wakes_it_and_outlives_the_next_pause(server, box):
     pause(server, box)
-    with upgraded(server, box) as s:
+    with server.upgraded({"Host": "x", "E2b-Sandbox-Id": box, "E2b-Sandbox-Port": PORT}) as s:
         s.sendall(b"hello")
         assert s.recv(5) == b"hello"
         pause(server, box)
@@ -373,7 +361,7 @@ def test_the_command_line(server):
 
 def usage_ns(id):
     """Processor time, as the kernel counts it, wherever it does."""
-    for path in pathlib.Path("/sys/fs/cgroup").glob(f"**/cove/box-{id}"):
+    for path in cgroups_named(f"box-{id}"):
         if (path / "cpuacct.usage").exists():
             return int((path / "cpuacct.usage").read_text())
         if (path / "cpu.stat").exists() and (text := (path / "cpu.stat").read_text()).startswith("usage"):

@@ -176,19 +176,8 @@ def test_a_stream_arrives_while_it_is_made(server, box):
         assert time.monotonic() - began < 20 * SLOWER
 
 
-def upgraded(server, box):
-    s = socket.create_connection(("127.0.0.1", server.port), 20 * SLOWER)
-    s.sendall(f"GET / HTTP/1.1\r\nHost: {by_host(box)['Host']}\r\nConnection: Upgrade\r\n"
-              "Upgrade: echo\r\n\r\n".encode())
-    head = b""
-    while not head.endswith(b"\r\n\r\n"):
-        head += s.recv(1)
-    assert head.startswith(b"HTTP/1.1 101 "), head
-    return s
-
-
 def test_an_upgraded_connection_carries_bytes_both_ways(server, box):
-    with upgraded(server, box) as s:
+    with server.upgraded(by_host(box)) as s:
         for text in (b"hello", b"y" * 100_000):
             s.sendall(text)
             back = b""
@@ -303,7 +292,7 @@ def test_the_preview_listener_has_no_API(server, box, preview):
 
 def test_a_sandbox_that_ends_resets_what_leads_there(server):
     made = server.create(timeout=600)
-    with contextlib.closing(start_inside(server, made)), upgraded(server, made) as s, \
+    with contextlib.closing(start_inside(server, made)), server.upgraded(by_host(made)) as s, \
             contextlib.closing(connection(server)) as c:
         c.request("GET", "/stream", headers=by_host(made))
         answer = c.getresponse()

@@ -11,6 +11,8 @@ import pytest
 import websocket
 from service import Kernel, result_pickle, wait_for
 
+pytestmark = pytest.mark.core
+
 
 def kinds(run):
     return [m["header"]["msg_type"] for m in run.messages]

@@ -11,6 +11,8 @@ import requests
 from e2b_code_interpreter import Sandbox
 from service import wait_for
 
+pytestmark = pytest.mark.core
+
 DEBUG = {"E2B_DEBUG": "true", "E2B_API_KEY": "e2b_" + "0" * 40}
 
 

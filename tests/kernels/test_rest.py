@@ -1,10 +1,15 @@
 """Jupyter's REST interface."""
+import json
+import pathlib
 import re
+import time
 import uuid
 
 import pytest
 import requests
 from service import Kernel, wait_for
+
+pytestmark = pytest.mark.core
 
 TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"
 
@@ -156,3 +161,47 @@ def test_asking_about_a_kernel_is_no_use_of_it(service, quick):
     assert service.call("GET", f"/api/kernels/{quick.id}", 200).json()["last_activity"] == before
     quick.run("2")
     assert service.call("GET", f"/api/kernels/{quick.id}", 200).json()["last_activity"] > before
+
+
+def test_a_kernel_spec_may_have_a_time_of_its_own(start_service):
+    service = start_service("--set", "kernel.cull-interval-s=1")
+    for name, seconds in ("short", 1), ("long", 0):
+        spec = service.home / ".local/share/jupyter/kernels" / name
+        spec.mkdir(parents=True)
+        (spec / "kernel.json").write_text(json.dumps({
+            "argv": ["python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": name,
+            "language": "python", "metadata": {"cull_idle_timeout": seconds, "other": [1]}}))
+    short, long, plain = (service.start_kernel(name=name) for name in ("short", "long", "python3"))
+    wait_for(lambda: service.call("GET", f"/api/kernels/{short}").status_code == 404, "the kernel's end")
+    for kernel in long, plain:
+        service.call("GET", f"/api/kernels/{kernel}", 200)
+
+
+def python_processes(service):
+    """Those of the service, by their environment: the warmed parent, and what it forked."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if b"warm.py" in (path / "cmdline").read_bytes() and str(service.home).encode() in (path / "environ").read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            pass
+    return found
+
+
+def test_what_waits_in_advance_ends_when_nobody_wants_it_and_comes_again(start_service):
+    service = start_service("--set", "kernel.rest-ms=1500")
+    service.call("GET", "/api", 200, headers={"Connection": "close"})
+    wait_for(lambda: "kernel parked" in service.log(), "a parked kernel")
+    wait_for(lambda: not python_processes(service), "the parent's end")
+    assert service.log().count("msg=serving") == 1 and "at rest" in service.log()
+    service.call("GET", "/api", 200, headers={"Connection": "close"})
+    wait_for(lambda: service.log().count("kernel parked") == 2, "another parked kernel")
+    wait_for(lambda: not python_processes(service), "the parent's end")
+    for _ in range(3):                  # at once after its end, and in the middle of it
+        with Kernel(service) as k:
+            assert k.run("1 + 1").value == "2"
+            time.sleep(2)
+            assert k.run("2 + 2").value == "4"      # a kernel is a use
+        time.sleep(1.5)
+    assert service.log().count("msg=serving") == 1

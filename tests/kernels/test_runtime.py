@@ -8,6 +8,8 @@ from k8s_agent_sandbox.connector import SandboxConnector
 from k8s_agent_sandbox.files.filesystem import Filesystem
 from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def base(service):

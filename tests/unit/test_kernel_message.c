@@ -235,3 +235,29 @@ TEST(a_plain_ipykernel_can_be_forked_and_others_cannot)
     CHECK(strstr(err.msg, "argv"));
     CHECK(!kernelspec_parse("d", NULL, STR("{\"argv\":\"x\"}"), &err));
 }
+
+static int64_t cull_idle_of(const char *metadata)
+{
+    AUTO(buf_free) struct buf text = { 0 };
+    struct err err = { 0 };
+    struct kernelspec *k;
+    int64_t found;
+
+    buf_printf(&text, "{\"argv\":[\"x\"],\"metadata\":%s}", metadata);
+    k = kernelspec_parse("k", NULL, buf_str(&text), &err);
+    if (!k)
+        return -2;
+    found = k->cull_idle_s;
+    kernelspec_put(k);
+    return found;
+}
+
+TEST(a_spec_may_say_when_its_kernels_are_culled)
+{
+    CHECK_INT(cull_idle_of("{}"), -1);
+    CHECK_INT(cull_idle_of("{\"cull_idle_timeout\":90,\"debugger\":true}"), 90);
+    CHECK_INT(cull_idle_of("{\"cull_idle_timeout\":0}"), 0);
+    CHECK_INT(cull_idle_of("{\"cull_idle_timeout\":-5}"),
+              -1); /* nonsense is as if it said nothing */
+    CHECK_INT(cull_idle_of("{\"cull_idle_timeout\":\"soon\"}"), -1);
+}

@@ -118,6 +118,69 @@ TEST(what_was_left_by_a_crash_of_everything_is_used_again)
     lab_check_nothing_left(); /* ip_forward is as it was before the crash */
 }
 
+static bool is_known(const char *ip) { return !lab_nft("list set inet lab0 open4", ip); }
+
+static bool is_gone_soon(const char *ip)
+{
+    int64_t until = clock_ms() + LAB_MS;
+
+    while (is_known(ip) && clock_ms() < until)
+        usleep(5000);
+    return !is_known(ip);
+}
+
+TEST(entries_of_a_killed_maker_go_when_the_next_keeper_comes)
+{
+    struct netmaker m, n;
+    struct net_slot a, b;
+
+    if (!lab_start())
+        return;
+    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
+    CHECK_INT(netmaker_start(&n, &lab.options, &err), 0);
+    lab_slot(&m, NET_OPEN, 1, &a);
+    lab_slot(&n, NET_OPEN, 2, &b);
+    kill(n.pid, SIGKILL);
+    net_slot_release(&b);
+    netmaker_stop(&n);
+    for (int i = 0; i < LAB_MS && if_nametoindex("lab0-2"); i++)
+        usleep(1000);
+    CHECK(is_known("10.201.0.4"));
+    CHECK_INT(netmaker_start(&n, &lab.options, &err), 0);
+    lab_slot(&n, NET_OPEN, 3, &b);
+    CHECK(!is_known("10.201.0.4"));
+    CHECK(is_known("10.201.0.3"));
+    net_slot_release(&a);
+    net_slot_release(&b);
+    netmaker_stop(&n);
+    netmaker_stop(&m);
+    lab_check_nothing_left();
+}
+
+TEST(what_a_maker_made_and_nobody_took_goes_with_it)
+{
+    struct netmaker m, n;
+    struct net_slot a;
+
+    if (!lab_start())
+        return;
+    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
+    lab_slot(&m, NET_OPEN, 1, &a);
+    for (int i = 0; i < 10; i++) { /* it is told to end before, while and after it makes them */
+        CHECK_INT(netmaker_start(&n, &lab.options, &err), 0);
+        for (uint32_t index = 2; index < 6; index++)
+            CHECK_INT(netmaker_ask(&n, NET_OPEN, index, &err), 0);
+        for (int ms = 0; ms < 3 * i && !if_nametoindex("lab0-5"); ms++)
+            usleep(1000);
+        netmaker_stop(&n);
+        CHECK(is_gone_soon("10.201.0.4") && is_gone_soon("10.201.0.7"));
+    }
+    CHECK(is_known("10.201.0.3"));
+    net_slot_release(&a);
+    netmaker_stop(&m);
+    lab_check_nothing_left();
+}
+
 TEST(a_reloaded_host_firewall_does_not_open_the_sandboxes)
 {
     static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };

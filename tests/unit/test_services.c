@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "guest/services/capture.h"
+#include "guest/services/environment.h"
 #include "guest/services/lend.h"
 #include "guest/services/logfile.h"
 #include "guest/services/python.h"
@@ -350,4 +352,80 @@ TEST(a_command_that_names_a_port_wants_it)
         CHECK_STR(wants(others[i], "A", "") ? "wanted" : others[i], others[i]);
     CHECK(wants("", "PORT", "8888") && wants("", "APP_PORT", "8888"));
     CHECK(!wants("", "PORT", "88") && !wants("", "URL", "8888"));
+}
+
+/* ---- the environment ---- */
+
+/* A service's descriptor 0, and the keeper's end of it. */
+static int open_environment(int *saved)
+{
+    int pair[2];
+
+    CHECK_INT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    *saved = fcntl(ENVIRONMENT_SOCKET, F_DUPFD_CLOEXEC, 10);
+    CHECK_INT(dup2(pair[1], ENVIRONMENT_SOCKET), ENVIRONMENT_SOCKET);
+    close(pair[1]);
+    return pair[0];
+}
+
+static void close_environment(int keeper, int saved)
+{
+    close(keeper);
+    close(ENVIRONMENT_SOCKET);
+    if (saved >= 0) {
+        dup2(saved, ENVIRONMENT_SOCKET);
+        close(saved);
+    }
+}
+
+TEST(a_new_environment_replaces_the_old_one_and_the_difference_is_known)
+{
+    static char a1[] = "A=1", b2[] = "B=2", a3[] = "A=3=3", empty[] = "E=", odd[] = "=odd",
+                none[] = "none", *first[] = { a1, b2, NULL },
+                *second[] = { a3, empty, odd, none, NULL };
+    struct err err = { 0 };
+    struct map set, gone;
+    int saved, keeper = open_environment(&saved);
+    struct environment *before;
+
+    environment_refresh(); /* nothing has come: nothing happens */
+    CHECK_INT(environment_send(keeper, first, &err), 0);
+    environment_refresh();
+    CHECK_STR(getenv("A"), "1");
+    CHECK(!getenv("PATH")); /* all of it, not in addition */
+    before = environment_now();
+    CHECK(!environment_differs(before, &arena, &set, &gone));
+    CHECK_INT(environment_send(keeper, first, &err), 0);
+    CHECK_INT(environment_send(keeper, second, &err), 0); /* two at once: the last counts */
+    environment_refresh();
+    CHECK_STR(getenv("A"), "3=3");
+    CHECK_STR(getenv("E"), "");
+    CHECK(!getenv("B") && !getenv("none"));
+    CHECK(environment_differs(before, &arena, &set, &gone));
+    CHECK_INT(set.n, 2);
+    CHECK_STR(map_get(&set, "A"), "3=3");
+    CHECK_STR(map_get(&set, "E"), "");
+    CHECK_INT(gone.n, 1);
+    CHECK_STR(gone.items[0].key, "B");
+    environment_put(before);
+    close_environment(keeper, saved);
+}
+
+TEST(an_environment_larger_than_a_socket_arrives)
+{
+    enum { LARGE = 1 << 20 };
+    AUTO(freep) char *large = xmalloc(LARGE + 8);
+    char *envp[] = { large, NULL };
+    struct err err = { 0 };
+    int saved, keeper = open_environment(&saved);
+
+    memset(large, 'x', LARGE + 7);
+    memcpy(large, "L=", 2);
+    large[LARGE + 7] = 0;
+    CHECK_INT(environment_send(keeper, envp, &err), 0);
+    environment_refresh();
+    CHECK_INT(strlen(getenv("L")), LARGE + 5);
+    close(keeper);
+    environment_refresh(); /* the keeper has ended */
+    close_environment(-1, saved);
 }

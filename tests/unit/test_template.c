@@ -156,6 +156,39 @@ TEST(a_template_keeps_what_it_was_added_with)
     end();
 }
 
+TEST(host_may_be_had_under_another_name_with_defaults_of_its_own)
+{
+    struct template_spec spec = { .name = "base",
+                                  .user = "root",
+                                  .kernels = TEMPLATE_KERNELS_WARM };
+    struct template_added added;
+    struct template t = { 0 }, *list;
+    struct err err = { 0 };
+    size_t n;
+
+    begin();
+    CHECK_INT(template_add(data, &spec, &added, &err), 0);
+    CHECK_INT(template_open(data, "base", &t, &err), 0);
+    CHECK_INT(t.kind, TEMPLATE_HOST);
+    CHECK_INT(t.kernels, TEMPLATE_KERNELS_WARM);
+    CHECK_STR(t.name, "base");
+    CHECK_STR(t.user, "root");
+    CHECK(t.root < 0 && t.lock >= 0 && !t.source);
+    CHECK_INT(template_remove(data, "base", &err), -1); /* in use */
+    CHECK_INT(err.code, ERR_CONFLICT);
+    template_close(&t);
+    CHECK_INT(template_open(data, "host", &t, &err), 0);
+    CHECK_INT(t.kernels, TEMPLATE_KERNELS_ON_DEMAND);
+    template_close(&t);
+    CHECK_INT(template_list(data, &list, &n, &err), 0);
+    CHECK_INT(n, 2);
+    CHECK_STR(list[0].name,
+              "host"); /* though "base" is of its kind, and before it in the alphabet */
+    template_list_free(list, n);
+    CHECK_INT(template_remove(data, "base", &err), 0);
+    end();
+}
+
 TEST(bad_defaults_are_refused_by_name)
 {
     struct template_added added;

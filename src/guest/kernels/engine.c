@@ -40,6 +40,7 @@ void engine_put(struct engine *e)
         }
     kernels.engines--;
     kernelspec_put(e->spec);
+    environment_put(e->environment);
     free(e->file);
     free(e->base);
     co_close(e->pidfd);

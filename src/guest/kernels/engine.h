@@ -11,14 +11,16 @@
 
 #include "guest/kernels/kernels.h"
 #include "guest/kernels/message.h"
+#include "guest/services/environment.h"
 #include "io/spawn.h"
 
 struct engine {
     unsigned refs; /* its owner, and each of its coroutines */
     struct kernelspec *spec;
-    struct kernel *owner; /* NULL: parked, or given up */
-    char *file;           /* the connection file */
-    char *base;           /* "ipc:///...-" or "tcp://127.0.0.1:"; a port follows */
+    struct kernel *owner;            /* NULL: parked, or given up */
+    struct environment *environment; /* of the sandbox, as it knows it */
+    char *file;                      /* the connection file */
+    char *base;                      /* "ipc:///...-" or "tcp://127.0.0.1:"; a port follows */
     unsigned port[CHANNELS];
     char key[65];
     struct signer signer;

@@ -218,6 +218,7 @@ struct engine *engine_start(struct kernelspec *spec, const char *cwd, const stru
     e->refs = 1;
     e->pidfd = -1;
     e->spec = kernelspec_get(spec);
+    e->environment = environment_now();
     co_cond_init(&e->changed);
     list_init(&e->asking);
     kernels.started++;

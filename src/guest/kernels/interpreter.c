@@ -215,6 +215,21 @@ static int change_env(struct context *c, struct engine *e, const struct map *env
     return tell(e, buf_str(&code), err);
 }
 
+/* What /init has changed since the kernel began, or since its last execution. */
+static int follow_environment(struct context *c, struct engine *e, struct err *err)
+{
+    AUTO(arena_free) struct arena a = { 0 };
+    AUTO(buf_free) struct buf code = { 0 };
+    struct map set, gone;
+
+    if (!environment_differs(e->environment, &a, &set, &gone))
+        return 0;
+    language_write_environment(c->language, &code, &set, &gone);
+    environment_put(e->environment);
+    e->environment = environment_now();
+    return code.len ? tell(e, buf_str(&code), err) : 0;
+}
+
 /* ---- one execution ---- */
 
 struct run {
@@ -371,7 +386,8 @@ static int execute(struct call *c, struct context *x, const struct execute_body 
     co_cond_init(&r.more);
     list_init(&r.ask.node);
     write_execute(&content, str_of(b->code), false);
-    if (!prepare(x, e, err) && !change_env(x, e, &b->env_vars, true, err)) {
+    if (!prepare(x, e, err) && !follow_environment(x, e, err) &&
+        !change_env(x, e, &b->env_vars, true, err)) {
         kernel_listen(x->kernel, &r.listener);
         if (!engine_send(e, CHANNEL_SHELL, "execute_request", buf_str(&content), &r.ask, err)) {
             result = stream(c, x, e, &r);
@@ -524,5 +540,14 @@ static bool refuse(struct call *c, const struct err *err)
     return true;
 }
 
+static int first(struct call *c, struct err *err)
+{
+    (void)c, (void)err;
+    kernels_asked();
+    return 0;
+}
+
 static const struct route *const tables[] = { routes, NULL };
-struct httpd interpreter_server = { .tables = tables, .refuse = refuse, .cors = true };
+struct httpd interpreter_server = {
+    .tables = tables, .first = first, .refuse = refuse, .cors = true
+};

@@ -62,6 +62,44 @@ static void r_env(struct buf *b, const struct map *env, bool set)
     }
 }
 
+void language_write_python(struct buf *code, const struct map *set, const struct map *gone)
+{
+    for (size_t i = 0; i < gone->n; i++) {
+        buf_puts(code, "__import__('os').environ.pop(");
+        scan_quote(code, gone->items[i].key);
+        buf_puts(code, ", None)\n");
+    }
+    buf_puts(code, "__import__('os').environ.update({");
+    for (size_t i = 0; i < set->n; i++)
+        json_kv_str(code, set->items[i].key, set->items[i].value);
+    buf_puts(code, "})\n");
+}
+
+static bool is_name(const char *s)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+    size_t n = strspn(s, letters);
+
+    return n && !s[n + strspn(s + n, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+                                     "0123456789")];
+}
+
+/* One at a time, and only what is a name: a sandbox's variables may be called anything. */
+void language_write_environment(const struct language *l, struct buf *code, const struct map *set,
+                                const struct map *gone)
+{
+    const struct map *maps[] = { gone, set };
+
+    if (l->ipython) {
+        language_write_python(code, set, gone);
+        return;
+    }
+    for (size_t m = 0; l->write_env && m < ARRAY_LEN(maps); m++)
+        for (size_t i = 0; i < maps[m]->n; i++)
+            if (is_name(maps[m]->items[i].key))
+                l->write_env(code, &(struct map){ .n = 1, .items = &maps[m]->items[i] }, m == 1);
+}
+
 /* ---- the table, and what a sandbox adds to it ---- */
 
 static const struct language languages[] = {

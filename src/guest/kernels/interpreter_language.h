@@ -16,6 +16,10 @@ struct language {
 /* NULL with err when this sandbox has no kernel for it; name NULL or empty: python. What it returns
  * lives as long as the process: contexts compare it. */
 const struct language *language_find(const char *name, struct err *err);
+/* Code that makes variables be what they are in the sandbox, for good; none where it cannot be. */
+void language_write_environment(const struct language *l, struct buf *code, const struct map *set,
+                                const struct map *gone);
+void language_write_python(struct buf *code, const struct map *set, const struct map *gone);
 /* The kernel spec that runs it, or NULL. */
 const char *language_spec(const struct language *l, const struct kernelspecs *specs);
 

@@ -22,7 +22,8 @@ void jupyter_set_token(const char *text)
 {
     free(token);
     token = text && *text ? xstrdup(text) : NULL;
-    began_s = clock_wall_s();
+    if (!began_s)
+        began_s = clock_wall_s();
 }
 
 /* ---- who may ---- */
@@ -86,7 +87,8 @@ static bool refuse(struct call *c, const struct err *err)
     AUTO(buf_free) struct buf json = { 0 };
     int status = err_status(err->code);
 
-    call_header(c, "X-Content-Type-Options", "nosniff");
+    if (!c->path.p) /* it never came as far as first() */
+        call_header(c, "X-Content-Type-Options", "nosniff");
     json_open(&json, '{');
     json_kv_str(&json, "message", err->msg);
     if (!c->path.p || is_jupyters(c->path))
@@ -96,12 +98,6 @@ static bool refuse(struct call *c, const struct err *err)
     json_close(&json, '}');
     call_reply_json(c, status, &json);
     return true;
-}
-
-static int reply(struct call *c, int status, const struct buf *json)
-{
-    call_header(c, "X-Content-Type-Options", "nosniff");
-    return call_reply_json(c, status, json);
 }
 
 static int reply_empty(struct call *c) { return call_reply(c, 204, NULL, (struct str){ 0 }); }
@@ -127,7 +123,7 @@ static int get_api(struct call *c, void *body, struct err *err)
     json_open(&json, '{');
     json_kv_str(&json, "version", API_VERSION);
     json_close(&json, '}');
-    return reply(c, 200, &json);
+    return call_reply_json(c, 200, &json);
 }
 
 static void put_time(struct buf *json, const char *key, int64_t s)
@@ -147,7 +143,7 @@ static int get_swagger(struct call *c, void *body, struct err *err)
     (void)body, (void)err;
     openapi_write(&json, &(struct openapi){ "Jupyter kernels", API_VERSION, NULL, "Authorization" },
                   described);
-    return reply(c, 200, &json);
+    return call_reply_json(c, 200, &json);
 }
 
 static int get_status(struct call *c, void *body, struct err *err)
@@ -165,7 +161,7 @@ static int get_status(struct call *c, void *body, struct err *err)
     json_kv_int(&json, "connections", connections);
     json_kv_int(&json, "kernels", (int64_t)kernels.count);
     json_close(&json, '}');
-    return reply(c, 200, &json);
+    return call_reply_json(c, 200, &json);
 }
 
 /* ---- kernel specs ---- */
@@ -189,7 +185,7 @@ static int get_specs(struct call *c, void *body, struct err *err)
     json_close(&json, '}');
     json_close(&json, '}');
     kernelspecs_free(&specs);
-    return reply(c, 200, &json);
+    return call_reply_json(c, 200, &json);
 }
 
 static struct kernelspec *find_spec(struct call *c, struct err *err)
@@ -218,7 +214,7 @@ static int get_spec(struct call *c, void *body, struct err *err)
         return -1;
     kernelspec_write(k, &json);
     kernelspec_put(k);
-    return reply(c, 200, &json);
+    return call_reply_json(c, 200, &json);
 }
 
 static int get_resource(struct call *c, void *body, struct err *err)
@@ -261,7 +257,7 @@ static int reply_kernel(struct call *c, int status, const struct kernel *k)
     AUTO(buf_free) struct buf json = { 0 };
 
     kernel_write(k, &json);
-    return reply(c, status, &json);
+    return call_reply_json(c, status, &json);
 }
 
 static int list_kernels(struct call *c, void *body, struct err *err)
@@ -275,7 +271,7 @@ static int list_kernels(struct call *c, void *body, struct err *err)
     list_each(k, &kernels.all, all)
         kernel_write(k, &json);
     json_close(&json, ']');
-    return reply(c, 200, &json);
+    return call_reply_json(c, 200, &json);
 }
 
 static int post_kernel(struct call *c, void *body, struct err *err)
@@ -373,6 +369,8 @@ const struct route jupyter_routes[] = {
 static int first(struct call *c, struct err *err)
 {
     (void)err;
+    kernels_asked();
+    call_header(c, "X-Content-Type-Options", "nosniff");
     if (!str_is(c->head.method, "OPTIONS")) {
         runtime_rewrite(c);
         return 0;

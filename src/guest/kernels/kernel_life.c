@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "guest/kernels/interpreter_language.h"
 #include "guest/kernels/kernel.h"
 #include "guest/kernels/scan.h"
 
@@ -88,19 +89,24 @@ static int copy_env(struct kernel *k, const struct map *env, struct err *err)
 
 /* ---- engines ---- */
 
-/* A parked kernel began without knowing for whom: it is told now, by a silent request. */
+/* A parked kernel began without knowing for whom, perhaps before the sandbox was anybody's: it is
+ * told now, by a silent request. */
 static int adapt(struct kernel *k, struct engine *e, struct err *err)
 {
     AUTO(buf_free) struct buf code = { 0 }, content = { 0 };
+    AUTO(arena_free) struct arena a = { 0 };
+    struct map set, gone;
+    bool differs = environment_differs(e->environment, &a, &set, &gone);
 
-    if (!k->env.n && !strcmp(k->cwd, kernels.home))
+    if (!differs && !k->env.n && !strcmp(k->cwd, kernels.home))
         return 0;
     buf_puts(&code, "__import__('os').chdir(");
     scan_quote(&code, k->cwd);
-    buf_puts(&code, ")\n__import__('os').environ.update({");
-    for (size_t i = 0; i < k->env.n; i++)
-        json_kv_str(&code, k->env.items[i].key, k->env.items[i].value);
-    buf_puts(&code, "})\n");
+    buf_puts(&code, ")\n");
+    language_write_python(&code, &set, &gone);
+    language_write_python(&code, &k->env, &(struct map){ 0 });
+    environment_put(e->environment);
+    e->environment = environment_now();
     json_open(&content, '{');
     json_key(&content, "code");
     json_put_str(&content, buf_str(&code));

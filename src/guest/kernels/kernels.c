@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,10 +11,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "bash_py.h"
+#include "guest/kernels/interpreter.h"
+#include "guest/kernels/jupyter.h"
 #include "guest/kernels/kernel.h"
 #include "guest/kernels/warm.h"
 
-enum { CLOSE_MS = 2500, PARK_AFTER_MS = 300 };
+enum { CLOSE_MS = 2500, PARK_AFTER_MS = 300, REST_LOOK_MS = 50 };
 
 struct kernels_limits kernels_limits = {
     .count = 256,
@@ -26,6 +29,7 @@ struct kernels_limits kernels_limits = {
     .restarts = 5,
     .stable_ms = 10000,
     .park = 1,
+    .rest_ms = 60000,
     .cull_idle_s = 0,
     .cull_interval_s = 300,
 };
@@ -49,6 +53,8 @@ const struct setting kernels_settings[] = {
     { "kernel.stable-ms", &kernels_limits.stable_ms, 0, INT32_MAX,
       "time after which a kernel's earlier deaths are forgotten" },
     { "kernel.park", &kernels_limits.park, 0, 1, "1: a ready kernel waits for the next client" },
+    { "kernel.rest-ms", &kernels_limits.rest_ms, 100, INT32_MAX,
+      "time without kernels and clients after which what was started in advance is ended" },
     { "kernel.cull-idle-s", &kernels_limits.cull_idle_s, 0, INT32_MAX,
       "seconds without use after which a kernel is ended; 0: never" },
     { "kernel.cull-interval-s", &kernels_limits.cull_interval_s, 1, INT32_MAX,
@@ -115,8 +121,10 @@ static void park(void *arg)
     if (spec && kernels_limits.park && warm_is_ready(spec->python) && !kernels.ending)
         e = engine_start(spec, kernels.home, &(struct map){ 0 }, &err);
     if (e && !engine_wait(e, co_in(kernels_limits.start_ms), &err) && !run_first_cell(e, &err) &&
-        !kernels.ending && !kernels.parked)
+        !kernels.ending && !kernels.parked) {
+        log_info("kernel parked", KVI("pid", e->pid));
         kernels.parked = TAKE(e, NULL);
+    }
     if (e) {
         engine_kill(e);
         engine_put(e);
@@ -145,14 +153,57 @@ struct engine *kernels_take_parked(const struct kernelspec *spec)
     return TAKE(kernels.parked, NULL);
 }
 
+/* ---- rest ---- */
+
+/* The parked kernel and the warmed parents are some tens of megabytes: a service that nobody asks
+ * for kernels does without them. */
+static bool unused(void)
+{
+    return !kernels.count && !kernels.parking && !jupyter_server.conns &&
+           !interpreter_server.conns && co_now() - kernels.asked_at >= kernels_limits.rest_ms;
+}
+
+static void rest(void *arg)
+{
+    (void)arg;
+    while (!co_sleep(co_in(MAX(kernels_limits.rest_ms / 4, (int64_t)REST_LOOK_MS)))) {
+        struct engine *parked;
+
+        if (kernels.keep || kernels.resting || !unused())
+            continue;
+        log_info("at rest");
+        kernels.resting = true;
+        parked = TAKE(kernels.parked, NULL);
+        if (parked) {
+            engine_kill(parked);
+            engine_put(parked);
+        }
+        warm_stop();
+        malloc_trim(0);
+    }
+}
+
+void kernels_asked(void)
+{
+    environment_refresh();
+    kernels.asked_at = co_now();
+    if (kernels.resting) {
+        kernels.resting = false;
+        kernels_prepare();
+    }
+}
+
 /* ---- culling ---- */
 
 static bool idle_too_long(const struct kernel *k, int64_t now_us)
 {
+    int64_t idle_s = k->spec->cull_idle_s >= 0 ? k->spec->cull_idle_s : kernels_limits.cull_idle_s;
+
+    if (!idle_s || k->hidden)
+        return false;
     if (k->state == KERNEL_DEAD)
-        return kernels_limits.cull_idle_s > 0;
-    if (!kernels_limits.cull_idle_s || k->hidden ||
-        now_us - k->active_us < kernels_limits.cull_idle_s * 1000000)
+        return true;
+    if (now_us - k->active_us < idle_s * 1000000)
         return false;
     return (!k->connections || kernels_limits.cull_connected) &&
            (k->state != KERNEL_BUSY || kernels_limits.cull_busy);
@@ -217,7 +268,8 @@ int kernels_open(const char *home, int log, struct err *err)
     kernels.home = xstrdup(home);
     kernels.log = log;
     kernels_touch();
-    if (co_go(cull, NULL, &kernels.culler))
+    kernels.asked_at = co_now();
+    if (co_go(cull, NULL, &kernels.culler) || co_go(rest, NULL, &kernels.rester))
         return err_set(err, ERR_INTERNAL, "no memory for a coroutine");
     return 0;
 }
@@ -239,6 +291,7 @@ void kernels_close(void)
 
     kernels.ending = true;
     co_cancel(kernels.culler);
+    co_cancel(kernels.rester);
     if (parked) {
         engine_kill(parked);
         engine_put(parked);

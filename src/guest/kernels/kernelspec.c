@@ -105,6 +105,28 @@ static bool is_plain_ipykernel(const struct kernelspec *k)
 
 /* ---- reading ---- */
 
+struct wishes {
+    int64_t cull_idle_timeout;
+};
+
+static const struct field wish_fields[] = {
+    FIELD(struct wishes, cull_idle_timeout, F_INT, .min = 0, .max = INT32_MAX, .def = -1),
+    {},
+};
+
+/* jupyter_server lets a spec have a time of its own; what else is there, and nonsense, is none of
+ * our business. */
+static int64_t read_cull_idle(struct kernelspec *k)
+{
+    struct wishes w = { .cull_idle_timeout = -1 };
+    struct err ignored = { 0 };
+
+    if (!k->metadata || field_decode_text(wish_fields, FIELDS_LENIENT, str_of(k->metadata),
+                                          &k->arena, &w, &ignored))
+        return -1;
+    return w.cull_idle_timeout;
+}
+
 struct kernelspec *kernelspec_parse(const char *name, const char *dir, struct str text,
                                     struct err *err)
 {
@@ -119,6 +141,7 @@ struct kernelspec *kernelspec_parse(const char *name, const char *dir, struct st
         kernelspec_put(k);
         return NULL;
     }
+    k->cull_idle_s = read_cull_idle(k);
     k->name = arena_strdup(&k->arena, str_of(name));
     k->dir = dir ? arena_strdup(&k->arena, str_of(dir)) : NULL;
     if (is_python(k->argv.items[0])) {

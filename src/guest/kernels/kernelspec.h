@@ -15,6 +15,7 @@ struct kernelspec { /* shared: kernelspec_get, kernelspec_put */
     struct strs argv;
     char *display_name, *language, *interrupt_mode, *metadata; /* the last as JSON */
     struct map env;
+    int64_t cull_idle_s; /* metadata.cull_idle_timeout; -1: as all others */
     /* What a warmed parent needs; NULL where the kernel is not an ipykernel started plainly. */
     char *python;
 };

@@ -44,15 +44,11 @@ static int open_kernel_log(struct err *err)
 
 /* Kernels live in the sandbox's Python environment: what is installed in one is seen by all, and by
  * the REST service. Without a Python there are still other kernels, and commands. */
-static void use_python(void)
+static void export_python(const struct python *p)
 {
     AUTO(arena_free) struct arena a = { 0 };
-    struct err err = { 0 };
-    const struct python *p = python_prepare(&err);
     char **envp = p ? python_envp(p, &a) : NULL;
 
-    if (!p)
-        log_warn("no Python", KV("error", err.msg));
     for (; envp && *envp; envp++) {
         char *eq = strchr(*envp, '=');
 
@@ -62,6 +58,29 @@ static void use_python(void)
             setenv(name, eq + 1, 1);
         }
     }
+}
+
+static const struct python *python; /* NULL: none was found */
+
+static void use_python(void)
+{
+    struct err err = { 0 };
+
+    python = python_prepare(&err);
+    if (!python)
+        log_warn("no Python", KV("error", err.msg));
+    export_python(python);
+}
+
+static void set_token(void)
+{
+    jupyter_set_token(service_env("KG_AUTH_TOKEN", service_env("JUPYTER_TOKEN", NULL)));
+}
+
+static void environment(void)
+{
+    export_python(python);
+    set_token();
 }
 
 static int start(struct service_context *x, struct err *err)
@@ -74,7 +93,8 @@ static int start(struct service_context *x, struct err *err)
     use_python();
     if (open_kernel_log(err) || kernels_open(home, log_pipe[1], err))
         return -1;
-    jupyter_set_token(service_env("KG_AUTH_TOKEN", service_env("JUPYTER_TOKEN", NULL)));
+    kernels.keep = x->keep;
+    set_token();
     runtime_open(home);
     x->server[0] = &jupyter_server;
     x->server[1] = &interpreter_server;
@@ -100,5 +120,6 @@ const struct service kernels_service = {
     .help = "Jupyter kernels and the code interpreter",
     .start = start,
     .busy = busy,
+    .environment = environment,
     .stop = stop,
 };

@@ -16,14 +16,14 @@
 #include "io/spawn.h"
 #include "warm_py.h"
 
-enum { REQUEST_MAX = 120 << 10, ANSWER_MAX = 4096, RETRY_MS = 10000 };
+enum { REQUEST_MAX = 120 << 10, ANSWER_MAX = 4096, RETRY_MS = 10000, STOP_MS = 3000 };
 
 struct warm {
     struct list all;
     char *python;
     struct child child;
     int sock;
-    bool running, ready;
+    bool running, ready, stopping;
     int64_t failed_at; /* co_now(); 0: it has not */
     char why[256];     /* what it said when it could not work; "": nothing */
     struct co_cond changed;
@@ -130,7 +130,8 @@ static void look_after(void *arg)
     child_forget(&w->child);
     log_debug("warmed parent ended", KV("python", w->python), KV("why", w->why));
     w->running = w->ready = false;
-    w->failed_at = co_now();
+    w->failed_at = w->stopping ? 0 : co_now();
+    w->stopping = false;
     give_up_waiting(w);
 }
 
@@ -170,7 +171,7 @@ static int start(struct warm *w, const char *dir, int log, struct err *err)
     if (spawn_start(&s, &w->child, err)) {
         co_close(TAKE(w->sock, -1));
         close(pair[1]);
-        w->running = false;
+        w->running = w->stopping = false;
         give_up_waiting(w);
         return -1;
     }
@@ -197,6 +198,8 @@ void warm_prepare(const char *python, const char *dir, int log)
 
     if (!w)
         w = create(python);
+    while (w->stopping && !co_cond_wait(&w->changed, co_in(STOP_MS)))
+        ;
     if (w->running || (w->failed_at && co_now() < w->failed_at + RETRY_MS))
         return;
     w->why[0] = 0;
@@ -290,10 +293,12 @@ void warm_stop(void)
     struct warm *w;
 
     list_each(w, &warms, all)
-        if (w->sock >= 0)
+        if (w->running && w->sock >= 0) {
+            w->stopping = true;
             shutdown(w->sock, SHUT_RDWR);
+        }
     list_each(w, &warms, all)
-        while (w->running)
-            if (co_cond_wait(&w->changed, co_in(3000)))
+        while (w->stopping)
+            if (co_cond_wait(&w->changed, co_in(STOP_MS)))
                 return;
 }

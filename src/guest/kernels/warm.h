@@ -11,7 +11,8 @@ struct warm_request {
     char *const *envp; /* of the new kernel, all of it */
 };
 
-/* Starts the interpreter's parent if none runs; returns at once. */
+/* Starts the interpreter's parent if none runs; does not wait for it, only for one that is ending.
+ */
 void warm_prepare(const char *python, const char *dir, int log);
 bool warm_is_ready(const char *python); /* it has warmed up: a fork is quick now */
 /* Waits for that, or for its end. */

@@ -17,6 +17,9 @@ struct door {
     bool armed;               /* in the epoll set */
     bool ending;
     bool unable; /* the last start failed: who comes before not_before is told why */
+    bool warm;   /* runs from the beginning, and does not end for idleness */
+    bool early;  /* ... and began before /init had said anything */
+    int tell;    /* the running service's environment socket; -1: none runs */
     struct child child;
     int64_t started_ms;
     int64_t not_before; /* after failures */
@@ -27,6 +30,7 @@ struct door {
 extern struct door_place { /* of all doors of this process */
     struct guest *guest;   /* whose environment and user they have; NULL: there are no doors */
     bool inside;           /* a sandbox */
+    uint64_t environments; /* how often the sandbox's environment has changed */
     int set;               /* epoll: readable when somebody is at an armed door */
 } door_place;
 

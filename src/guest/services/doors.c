@@ -93,23 +93,36 @@ static void kill_service(struct door *d)
     session_kill(d->child.pid);
 }
 
+static void tell_environment(const struct door *d)
+{
+    struct err err = { 0 };
+
+    if (d->tell >= 0 && start_tell(door_place.guest, d->tell, &err))
+        log_warn("a service keeps its old environment", KV("service", d->service->name),
+                 KV("error", err.msg));
+}
+
 /* Starts it and waits for its end. true: it went as it should; the exit status says the rest. */
 static bool live(struct door *d)
 {
+    uint64_t environment = door_place.environments;
+    unsigned flags = (door_place.inside ? START_SANDBOX : 0) | (d->warm ? START_KEEP : 0);
+    struct started started = { .child = &d->child };
     struct err err = { 0 };
-    int said = -1;
     bool ready;
 
     d->state = DOOR_STARTING;
     d->started_ms = co_now();
     d->starts++;
-    if (start_service(door_place.guest, d->service, d->listener, door_place.inside, &d->child,
-                      &said, &err)) {
+    if (start_service(door_place.guest, d->service, d->listener, flags, &started, &err)) {
         snprintf(d->error, sizeof(d->error), "%s", err.msg);
         return false;
     }
-    ready = read_ready(d, said);
-    co_close(said);
+    d->tell = started.tell;
+    if (environment != door_place.environments) /* /init came while it was being started */
+        tell_environment(d);
+    ready = read_ready(d, started.said);
+    co_close(started.said);
     if (ready)
         d->state = DOOR_RUNNING;
     else
@@ -117,6 +130,8 @@ static bool live(struct door *d)
     while (child_wait(&d->child, NEVER) && !co_cancelled())
         ;
     child_forget(&d->child);
+    closep(&d->tell);
+    d->tell = -1;
     if (!ready)
         return false;
     if (WIFEXITED(d->child.status) &&
@@ -177,19 +192,48 @@ static void watch(void *arg)
     }
 }
 
+static struct door *find(const char *name, struct err *err)
+{
+    for (struct door *d = doors; d < doors + ndoors; d++)
+        if (!strcmp(d->service->name, name))
+            return d;
+    err_set(err, ERR_NOT_FOUND, "there is no service '%.64s'", name);
+    return NULL;
+}
+
+static void end_running(struct door *d)
+{
+    int64_t until = co_in(service_limits.stop_ms);
+
+    if (d->state != DOOR_STARTING && d->state != DOOR_RUNNING)
+        return;
+    d->ending = true;
+    while (d->ending && d->tell < 0 && !co_sleep(co_in(1))) /* it is being forked */
+        ;
+    if (d->ending && d->tell >= 0)
+        kill(d->child.pid, SIGTERM);
+    while (d->ending && co_now() < until && !co_sleep(co_in(10)))
+        ;
+    if (d->ending && d->tell >= 0)
+        kill_service(d);
+    while (d->ending && !co_sleep(co_in(10)))
+        ;
+}
+
 /* ---- the outside ---- */
 
 void doors_open(struct guest *g, bool sandbox)
 {
     struct err err = { 0 };
 
-    door_place = (struct door_place){ g, sandbox, epoll_create1(EPOLL_CLOEXEC) };
+    door_place =
+        (struct door_place){ .guest = g, .inside = sandbox, .set = epoll_create1(EPOLL_CLOEXEC) };
     if (door_place.set < 0)
         return;
     for (const struct service *const *s = services; *s && ndoors < DOORS; s++) {
         struct door *d = &doors[ndoors++];
 
-        *d = (struct door){ .service = *s, .listener = { -1, -1, -1 } };
+        *d = (struct door){ .service = *s, .listener = { -1, -1, -1 }, .tell = -1 };
         if (door_wanted(d, map_get(&g->env, "COVE_SERVICES")) && door_hold(d, &err))
             log_warn("a service's port cannot be had", KV("service", (*s)->name),
                      KV("error", err.msg));
@@ -206,7 +250,16 @@ static bool moved(const struct door *d)
     return false;
 }
 
-/* A service that runs already goes on as it is: its clients are in the middle of something. */
+static void begin_warm(struct door *d)
+{
+    door_disarm(d);
+    d->state = DOOR_STARTING;
+    if (co_go(run_door, d, NULL))
+        door_arm(d);
+}
+
+/* A service that runs already goes on as it is: its clients are in the middle of something. Unless
+ * it was there before them. */
 static void configure(const char *list)
 {
     struct err err = { 0 };
@@ -214,18 +267,46 @@ static void configure(const char *list)
     for (struct door *d = doors; d < doors + ndoors; d++) {
         bool want = door_wanted(d, list);
 
+        if (d->early && (!want || moved(d))) {
+            d->early = false;
+            end_running(d);
+        }
         if (d->state == DOOR_WAITING && (!want || moved(d)))
             door_let_go(d);
-        if (d->state == DOOR_OFF && want && door_hold(d, &err))
+        if (d->state != DOOR_OFF || !want)
+            continue;
+        if (door_hold(d, &err))
             log_warn("a service's port cannot be had", KV("service", d->service->name),
                      KV("error", err.msg));
+        else if (d->warm)
+            begin_warm(d);
     }
 }
 
 void doors_configure(void)
 {
-    if (door_place.guest)
-        configure(map_get(&door_place.guest->env, "COVE_SERVICES"));
+    if (!door_place.guest)
+        return;
+    door_place.environments++;
+    configure(map_get(&door_place.guest->env, "COVE_SERVICES"));
+    for (struct door *d = doors; d < doors + ndoors; d++) {
+        d->early = false;
+        tell_environment(d);
+    }
+}
+
+int doors_warm(const char *name, struct err *err)
+{
+    struct door *d = find(name, err);
+
+    if (!d)
+        return -1;
+    d->warm = true;
+    if (d->state == DOOR_WAITING) {
+        d->early = true;
+        begin_warm(d);
+    }
+    return 0;
 }
 
 /* ---- lending ---- */
@@ -301,31 +382,6 @@ void doors_after(void)
         }
 }
 
-static struct door *find(const char *name, struct err *err)
-{
-    for (struct door *d = doors; d < doors + ndoors; d++)
-        if (!strcmp(d->service->name, name))
-            return d;
-    err_set(err, ERR_NOT_FOUND, "there is no service '%.64s'", name);
-    return NULL;
-}
-
-static void end_running(struct door *d)
-{
-    int64_t until = co_in(service_limits.stop_ms);
-
-    if (d->state != DOOR_STARTING && d->state != DOOR_RUNNING)
-        return;
-    d->ending = true;
-    kill(d->child.pid, SIGTERM);
-    while (d->ending && co_now() < until && !co_sleep(co_in(10)))
-        ;
-    if (d->ending && d->state != DOOR_OFF)
-        kill_service(d);
-    while (d->ending && !co_sleep(co_in(10)))
-        ;
-}
-
 int doors_release(const char *name, struct err *err)
 {
     struct door *d = find(name, err);
@@ -351,7 +407,7 @@ int doors_claim(const char *name, struct err *err)
 void doors_stop(void)
 {
     for (struct door *d = doors; d < doors + ndoors; d++)
-        if (d->state == DOOR_STARTING || d->state == DOOR_RUNNING)
+        if (d->tell >= 0)
             kill(d->child.pid, SIGTERM); /* all at once: they share the time they get */
     for (struct door *d = doors; d < doors + ndoors; d++) {
         end_running(d);

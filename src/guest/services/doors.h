@@ -19,7 +19,8 @@
 /* Listens for all services that the environment of g wants, and starts the coroutine that waits.
  * A port that cannot be had is told in the status only. */
 void doors_open(struct guest *g, bool sandbox);
-void doors_configure(void); /* the sandbox's environment has changed */
+int doors_warm(const char *name, struct err *err); /* starts one at once, and keeps it */
+void doors_configure(void); /* the sandbox's environment has changed; may park */
 /* A command is about to start: what its COVE_SERVICES says is so from now on, and ports that it
  * names are lent to it. */
 void doors_before(const struct process_config *c);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "guest/services/environment.h"
 #include "guest/services/rest_code.h"
 #include "guest/services/rest_request.h"
 #include "io/sock.h"
@@ -188,7 +189,14 @@ static bool refuse(struct call *c, const struct err *err)
     return true;
 }
 
-static struct httpd server = { .tables = tables, .cors = true, .refuse = refuse };
+static int first(struct call *c, struct err *err)
+{
+    (void)c, (void)err;
+    environment_refresh();
+    return 0;
+}
+
+static struct httpd server = { .tables = tables, .cors = true, .first = first, .refuse = refuse };
 
 static int start(struct service_context *x, struct err *err)
 {

@@ -21,6 +21,7 @@
 #include "guest/kernels/kernels.h"
 #include "guest/path.h"
 #include "guest/services/doors.h"
+#include "guest/services/environment.h"
 #include "guest/services/logfile.h"
 #include "guest/services/service.h"
 #include "guest/services/shared.h"
@@ -34,7 +35,7 @@ enum { LOOK_MIN_MS = 25, LOOK_MAX_MS = 15000 };
 struct run {
     const struct service *service; /* NULL: all, by hand */
     struct buf names;              /* by hand: those wanted; empty: all */
-    bool inherited, sandbox;
+    bool inherited, sandbox, keep;
     int status;
 };
 
@@ -152,7 +153,7 @@ static void wait_for_end(struct run *r)
     int caught = 0;
 
     co_cond_init(&idle);
-    if (signals < 0 || co_go(watch_idle, &idle_now, NULL))
+    if (signals < 0 || (!r->keep && co_go(watch_idle, &idle_now, NULL)))
         return;
     while (!caught && !(idle_now && !in_use())) {
         idle_now = false;
@@ -174,7 +175,7 @@ static void run_service(void *arg)
     const struct service *s = r->service;
     struct err err = { 0 };
 
-    context = (struct service_context){ .service = s, .sandbox = r->sandbox };
+    context = (struct service_context){ .service = s, .sandbox = r->sandbox, .keep = r->keep };
     open_log(s);
     if (bring_up(s, &err)) {
         log_error("cannot start", KV("service", s->name), KV("error", err.msg));
@@ -188,6 +189,7 @@ static void run_service(void *arg)
     for (intptr_t i = 0; i < SERVICE_PORTS && s->ports[i].name; i++)
         if (co_go(serve_port, (void *)i, NULL))
             abort();
+    environment_watch(s->environment);
     say("ready");
     wait_for_end(r);
     if (s->stop)
@@ -288,6 +290,8 @@ static int parse(struct run *r, int argc, char **argv, struct err *err)
             r->inherited = true;
         } else if (!strcmp(argv[i], "--in-sandbox")) {
             r->sandbox = true;
+        } else if (!strcmp(argv[i], "--keep")) {
+            r->keep = true;
         } else if (!strcmp(argv[i], "--set") && i + 1 < argc) {
             if (setting_set(tables, argv[++i], err))
                 return -1;

@@ -41,6 +41,7 @@ struct service_context {
     int port[SERVICE_PORTS];             /* the numbers in force */
     const char *shared_dir;              /* exists, and is ours to write */
     bool sandbox;                        /* started by pid 1; false: by hand, on any machine */
+    bool keep;                           /* warm: it does not end for idleness */
 };
 
 struct service {
@@ -56,6 +57,9 @@ struct service {
     int (*start)(struct service_context *x, struct err *err);
     /* True keeps the process although no connection is open: a kernel runs. May be NULL. */
     bool (*busy)(void);
+    /* The sandbox's environment has changed: getenv() says the new one. May be NULL, must not
+     * park. Called only from environment_refresh(), which every request begins with. */
+    void (*environment)(void);
     /* Before the process ends, for idleness or by SIGTERM: end what was started. May park for
      * services.stop-ms. May be NULL. */
     void (*stop)(void);

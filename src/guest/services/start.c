@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "guest/kernels/kernels.h"
 #include "guest/process_env.h"
+#include "guest/services/environment.h"
 #include "guest/user.h"
 
 enum { ARGUMENTS = 96 };
@@ -58,8 +59,13 @@ static int find_user(struct guest *g, struct arena *a, struct user *out, struct 
     return out->switchable && !is_mapped(out->uid) ? user_find(g, a, "root", out, err) : 0;
 }
 
+struct descriptors {
+    const int *listener;
+    int in, said;
+};
+
 static int spawn_it(struct guest *g, const struct service *s, const struct process_start *start,
-                    const int *listener, int said, struct child *out, struct err *err)
+                    const struct descriptors *d, struct child *out, struct err *err)
 {
     AUTO(process_env_free) struct process_env env = { 0 };
     AUTO(closep) int cwd = process_env_build(&env, g, start, err);
@@ -79,12 +85,12 @@ static int spawn_it(struct guest *g, const struct service *s, const struct proce
                                    : "socket");
     /* a socket that listens nowhere stands for a port that somebody else has just now */
     for (; n < SERVICE_PORTS && s->ports[n].name; n++)
-        pass[n] = listener[n] >= 0 ? listener[n] : spare;
+        pass[n] = d->listener[n] >= 0 ? d->listener[n] : spare;
     return spawn_start(&(struct spawn){ .paths = env.paths,
                                         .argv = env.argv,
                                         .envp = env.envp,
                                         .program = self,
-                                        .stdio = { nowhere, said, nowhere },
+                                        .stdio = { d->in, d->said, nowhere },
                                         .pass = pass,
                                         .npass = n,
                                         .cwd = cwd,
@@ -97,35 +103,65 @@ static int spawn_it(struct guest *g, const struct service *s, const struct proce
                        out, err);
 }
 
-int start_service(struct guest *g, const struct service *s, const int listener[SERVICE_PORTS],
-                  bool sandbox, struct child *out, int *said, struct err *err)
+static void add_words(struct strs *args, struct arena *a, const struct service *s, unsigned flags)
 {
-    static char self[] = "cove-guest", services_word[] = "services", doors_word[] = "--doors",
-                sandbox_word[] = "--in-sandbox";
-    char *items[ARGUMENTS + 4];
+    const char *const words[] = { "services", s->name, "--doors",
+                                  flags & START_SANDBOX ? "--in-sandbox" : NULL,
+                                  flags & START_KEEP ? "--keep" : NULL };
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (words[i])
+            args->items[args->n++] = arena_strdup(a, str_of(words[i]));
+}
+
+int start_service(struct guest *g, const struct service *s, const int listener[SERVICE_PORTS],
+                  unsigned flags, struct started *out, struct err *err)
+{
+    static char self[] = "cove-guest";
+    char *items[ARGUMENTS + 5];
     struct process_config config = { .cmd = self, .args = { .items = items } };
     AUTO(arena_free) struct arena a = { 0 };
     struct user *user = arena_alloc(&a, sizeof(*user));
-    int p[2], r;
+    int said[2], tell[2], r;
 
     if (find_user(g, &a, user, err))
         return err_in(err, "the sandbox's user");
-    items[config.args.n++] = services_word;
-    items[config.args.n++] = arena_strdup(&a, str_of(s->name));
-    items[config.args.n++] = doors_word;
-    if (sandbox)
-        items[config.args.n++] = sandbox_word;
+    add_words(&config.args, &a, s, flags);
     add_settings(&config.args, &a);
-    if (pipe2(p, O_CLOEXEC))
+    if (pipe2(said, O_CLOEXEC))
         return err_sys(err, "pipe");
-    fcntl(p[0], F_SETFL, O_NONBLOCK);
-    r = spawn_it(g, s, &(struct process_start){ .config = &config, .user = user }, listener, p[1],
-                 out, err);
-    close(p[1]);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, tell)) {
+        close(said[0]);
+        close(said[1]);
+        return err_sys(err, "socketpair");
+    }
+    fcntl(said[0], F_SETFL, O_NONBLOCK);
+    r = spawn_it(g, s, &(struct process_start){ .config = &config, .user = user },
+                 &(struct descriptors){ listener, tell[1], said[1] }, out->child, err);
+    close(said[1]);
+    close(tell[1]);
     if (r) {
-        close(p[0]);
+        close(said[0]);
+        close(tell[0]);
         return -1;
     }
-    *said = p[0];
+    out->said = said[0];
+    out->tell = tell[0];
     return 0;
+}
+
+int start_tell(struct guest *g, int tell, struct err *err)
+{
+    static char self[] = "cove-guest";
+    struct process_config config = { .cmd = self };
+    AUTO(process_env_free) struct process_env env = { 0 };
+    AUTO(arena_free) struct arena a = { 0 };
+    struct user *user = arena_alloc(&a, sizeof(*user));
+    struct process_start start = { .config = &config, .user = user };
+    AUTO(closep) int cwd = -1;
+
+    if (find_user(g, &a, user, err))
+        return err_in(err, "the sandbox's user");
+    cwd = process_env_build(&env, g, &start, err);
+    return cwd < 0 ? -1 : environment_send(tell, env.envp, err);
 }

@@ -6,8 +6,17 @@
 #include "guest/services/service.h"
 #include "io/spawn.h"
 
-/* `said` becomes the reading end of what the service says first; the caller closes it. */
+enum { START_SANDBOX = 1, START_KEEP = 2 /* it does not end for idleness */ };
+
+struct started {
+    struct child *child; /* given */
+    int said;            /* what the service says first; the caller closes both */
+    int tell;            /* for start_tell() */
+};
+
 int start_service(struct guest *g, const struct service *s, const int listener[SERVICE_PORTS],
-                  bool sandbox, struct child *out, int *said, struct err *err);
+                  unsigned flags, struct started *out, struct err *err);
+/* The sandbox's environment, as it is now, for a service that runs. */
+int start_tell(struct guest *g, int tell, struct err *err);
 
 #endif

@@ -1,8 +1,9 @@
 """kernel_client.py - one client for both sides of the kernels' rows; run with the Python of .cache/venv-kernels.
 
-usage: kernel_client.py first|pair|trips|stream|raw URL [NUMBER]
+usage: kernel_client.py first|pair|trips|stream|hold|raw URL [NUMBER]
 
-Prints one figure in milliseconds per line; `stream` prints messages per second."""
+Prints one figure in milliseconds per line; `stream` prints messages per second; `hold` stays
+connected to an idle kernel for so many seconds."""
 import http.client
 import json
 import struct
@@ -103,6 +104,16 @@ def stream(url, number):
     ask(url, "DELETE", f"/api/kernels/{kernel}")
 
 
+def hold(url, number):
+    kernel = ask(url, "POST", "/api/kernels")["id"]
+    ws = connect(url, kernel)
+    run(ws, "1")
+    print("ready", flush=True)
+    time.sleep(number)
+    ws.close()
+    ask(url, "DELETE", f"/api/kernels/{kernel}")
+
+
 def raw(_url, number):
     """ZeroMQ from Python, without anybody between."""
     from jupyter_client import KernelManager
@@ -131,4 +142,4 @@ def raw(_url, number):
 
 
 mode, address = sys.argv[1:3]
-{"first": first, "pair": pair, "trips": trips, "stream": stream, "raw": raw}[mode](address, int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+{"first": first, "pair": pair, "trips": trips, "stream": stream, "hold": hold, "raw": raw}[mode](address, int(sys.argv[3]) if len(sys.argv) > 3 else 1)

@@ -383,7 +383,8 @@ class Keeper:
         """Ends it as a service manager would; sandboxes go on."""
         assert self.process.poll() is None, self.log.read_text()
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(15) == 0, self.log.read_text()
+        status = self.process.wait(15)
+        assert status == 0, f"the keeper ended with {status}: {self.log.read_text()}"
 
     def end_all(self):
         """No sandbox outlives the tests."""

@@ -1,6 +1,8 @@
 """What a sandbox could leave on a machine, to be compared before and after."""
 
 import fcntl
+import fnmatch
+import json
 import os
 import pathlib
 import re
@@ -76,11 +78,21 @@ def somebodys(cgroup):
     return bool(pids - family())
 
 
-def cgroups():
+def all_cgroups():
+    """Those that come and go meanwhile are no error, which they are for pathlib's glob."""
     tops = {line.split()[1] for line in pathlib.Path("/proc/mounts").read_text().splitlines()
             if line.split()[2] in ("cgroup", "cgroup2")}
-    return {path for top in tops for path, _, _ in os.walk(top)
+    return {path for top in tops for path, _, _ in os.walk(top)}
+
+
+def cgroups():
+    return {path for path in all_cgroups()
             if not (os.path.basename(path).startswith("run-") and somebodys(path))}
+
+
+def cgroups_named(pattern):
+    return [pathlib.Path(path) for path in all_cgroups()
+            if fnmatch.fnmatch(os.path.basename(path), pattern)]
 
 
 def is_locked(path):
@@ -117,9 +129,21 @@ def loops():
 
 
 def rules():
-    """Lines of the packet filter; what its counters have counted is no line of its own."""
-    counted = re.compile(r"counter packets \d+ bytes \d+")
-    return {counted.sub("counter", line) for line in output("nft", "list", "ruleset")}
+    """What the packet filter holds, one by one. Handles and counters change by themselves; of
+    addresses that opened a flow (seen4, seen6) the kernel remembers the flow, too, for as long as it
+    likes, and they are cleared with it before the next owner comes."""
+    text = "".join(output("nft", "-j", "list", "ruleset")) or '{"nftables": []}'
+    found = set()
+    for entry in json.loads(text)["nftables"]:
+        (kind, what), = entry.items()
+        what.pop("handle", None)
+        elements = what.pop("elem", [])
+        name = " ".join(str(what.get(key)) for key in ("family", "table", "name"))
+        line = re.sub(r'"(packets|bytes)": \d+', r'"\1": 0', json.dumps(what, sort_keys=True))
+        found.add(f"{kind} {line}")
+        if what.get("name") not in ("seen4", "seen6"):
+            found |= {f"{kind} {name} has {json.dumps(one)}" for one in elements}
+    return found
 
 
 def traces(data):

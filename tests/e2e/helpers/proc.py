@@ -10,13 +10,14 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def wait_until(condition, what, timeout=5.0, step=0.02):
-    """Returns the first true value of condition(); fails with `what` when there is none in time."""
+    """Returns the first true value of condition(); fails with `what` when there is none in time.
+    It may be a function that says what is there instead."""
     until = time.monotonic() + timeout
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < until, f"not within {timeout} s: {what}"
+        assert time.monotonic() < until, f"not within {timeout} s: {what() if callable(what) else what}"
         time.sleep(step)
 
 

@@ -7,6 +7,7 @@ import os
 import pathlib
 import selectors
 import signal
+import socket
 import subprocess
 import time
 import urllib.parse
@@ -194,3 +195,14 @@ class Serve:
 
     def end_all(self):
         self.ok("DELETE", "/v1/sandboxes?all=true")
+
+    def upgraded(self, headers):
+        """A connection that speaks the protocol `echo` with whoever these headers lead to."""
+        s = socket.create_connection(("127.0.0.1", self.port), 20 * SLOWER)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        s.sendall(f"GET / HTTP/1.1\r\n{lines}Connection: Upgrade\r\nUpgrade: echo\r\n\r\n".encode())
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += s.recv(1)
+        assert head.startswith(b"HTTP/1.1 101 "), head
+        return s
