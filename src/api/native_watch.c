@@ -216,12 +216,14 @@ static int get_events(struct call *c, void *body, struct err *err)
 /* ---- templates ---- */
 
 struct template_view {
-    const char *name, *kind, *user, *workdir;
+    const char *name, *kind, *provider, *user, *workdir;
     const struct limits *limits;
 };
 static const struct field template_view[] = {
     FIELD(struct template_view, name, F_STR, .flags = F_REQUIRED),
     FIELD(struct template_view, kind, F_STR, .flags = F_REQUIRED),
+    FIELD(struct template_view, provider, F_STR, .flags = F_REQUIRED,
+          .help = "who makes its machines: local"),
     FIELD(struct template_view, user, F_STR, .flags = F_OMIT, .help = "commands run as"),
     FIELD(struct template_view, workdir, F_STR, .flags = F_OMIT),
     FIELD(struct template_view, limits, F_OBJ, .flags = F_REQUIRED, .sub = native_limits,
@@ -245,6 +247,7 @@ static int put_template(void *arg, const struct machine_template *t)
     struct template_view view = {
         .name = t->name,
         .kind = t->kind,
+        .provider = control_provider_name(api_of(a->call)->control),
         .user = t->user[0] ? t->user : NULL,
         .workdir = t->workdir[0] ? t->workdir : NULL,
         .limits = &l,

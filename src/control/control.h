@@ -129,6 +129,7 @@ int control_get(struct control *c, const struct actor *who, struct str id, struc
 int control_ended(struct control *c, const struct actor *who, int64_t owner, int64_t limit,
                   store_sandbox_fn *fn, void *arg, struct err *err);
 int control_templates(struct control *c, provider_template_fn *fn, void *arg, struct err *err);
+const char *control_provider_name(const struct control *c);
 void control_hold(struct sandbox *s);
 void control_release(struct sandbox *s);
 int control_kill(struct control *c, const struct actor *who, struct sandbox *s, const char *reason,

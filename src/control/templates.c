@@ -15,6 +15,8 @@ int control_templates(struct control *c, provider_template_fn *fn, void *arg, st
     return c->provider->ops->templates(c->provider, fn, arg, err);
 }
 
+const char *control_provider_name(const struct control *c) { return c->provider->ops->name; }
+
 static int collect(void *arg, const struct machine_template *t)
 {
     struct templates *all = arg;

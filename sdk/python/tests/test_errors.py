@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import tempfile
 import threading
 
 import pytest
@@ -157,7 +158,22 @@ def test_a_server_that_cannot_start_says_why(monkeypatch, tmp_path):
     fake.write_text("#!/bin/sh\necho cove serve: no room >&2\nexit 1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("COVE_BINARY", str(fake))
-    before = set(os.listdir("/tmp"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     with pytest.raises(cove.ServerStartError, match="no room"):
         _server.PrivateServer()
-    assert not [n for n in set(os.listdir("/tmp")) - before if n.startswith("cove-private-")]
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+def test_a_server_that_was_not_even_started_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("COVE_BINARY", "/bin/true")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = set(os.listdir("/proc/self/fd"))
+    monkeypatch.setenv("COVE_LAYERS", "/nowhere/layers")
+    with pytest.raises(cove.ServerStartError, match="/nowhere/layers"):
+        _server.PrivateServer()
+    monkeypatch.delenv("COVE_LAYERS")
+    monkeypatch.setattr(_server.subprocess, "Popen", lambda *_a, **_k: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        _server.PrivateServer()
+    assert os.listdir(tmp_path) == [] and set(os.listdir("/proc/self/fd")) == before

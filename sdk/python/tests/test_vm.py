@@ -5,19 +5,37 @@ needed, and where the document of the service has to change."""
 from __future__ import annotations
 
 import base64
+import codecs
+import collections
 import concurrent.futures
+import datetime
+import decimal
+import fractions
+import json
 import os
 import pickle
 import socket
+import subprocess
+import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 from marks import needs_root
 
 import cove
-from sandbox import VMConfig, VMCreationError, VMManager, VMOperationError, VMState
+from cove import _server
+from sandbox import (
+    VMConfig,
+    VMCreationError,
+    VMManager,
+    VMOperationError,
+    VMState,
+    _generated,
+    _results,
+)
 from sandbox.agent import AgentVMConfig, AgentVMManager
 from sandbox.configs import DefaultPort, SandboxVMConfig
 from sandbox.errors import CodeError, RemoteCommandError, SSHError, VMManagerError
@@ -145,8 +163,11 @@ def test_another_type_of_config_is_a_type_error():
 
 
 def test_a_backend_that_is_not_here_says_so():
-    with pytest.raises(VMCreationError, match=r"qemu.*local"):
-        VMManager(VMConfig(backend="qemu"))
+    for backend in ("qemu", "docker"):
+        manager = VMManager(VMConfig(backend=backend))
+        with pytest.raises(VMCreationError, match=f"backend='{backend}'.*it has: local"):
+            manager.create_container()
+        assert manager.state is VMState.ERROR
 
 
 # --- every field has an effect: the table of docs/python.md, walked ----------------------------
@@ -218,8 +239,17 @@ def test_a_machine_of_the_same_name_is_used_again():
 
 
 def test_unique_names_are_unique():
+    code = (
+        "import sys; sys.path[:] = eval(sys.argv[1]); from sandbox.configs import VMConfig\n"
+        "print(VMConfig(unique_container_name=True).container_name)"
+    )
+    others = [
+        subprocess.Popen([sys.executable, "-c", code, repr(sys.path)], stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
     names = {VMConfig(unique_container_name=True).container_name for _ in range(5)}
-    assert len(names) == 5
+    names |= {other.communicate()[0].decode().strip() for other in others}
+    assert len(names) == 8 and all(name.startswith("qemu_") for name in names)
 
 
 @pytest.mark.parametrize(
@@ -267,6 +297,29 @@ def test_an_explicit_port_that_is_taken_is_an_error():
             VMManager(VMConfig(host_ssh_port=port)).create_container()
         with pytest.raises(VMCreationError, match=f"extra_ports.*{port}"):
             VMManager(VMConfig(extra_ports={80: port})).create_container()
+
+
+def test_ports_lead_to_a_server_that_is_elsewhere(config, monkeypatch):
+    monkeypatch.setattr(VMManager, "_server_is_here", lambda self: False)
+    with SandboxVMManager(config, preserve_on_exit=True) as manager:
+        assert manager.container.forwards == {}, "nothing of it is on the server's machine"
+        assert manager.sandbox_health()["status"] == "ok"
+        first = manager.container.id
+    with pytest.raises(VMOperationError):
+        SandboxClient("localhost", int(config.host_sandbox_server_port)).health()
+    with SandboxVMManager(config) as again:
+        assert again.container.id == first
+        assert again.sandbox_health()["status"] == "ok"
+
+
+def test_a_port_that_is_taken_here_leaves_no_machine_there(monkeypatch):
+    monkeypatch.setattr(VMManager, "_server_is_here", lambda self: False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(VMManager, "_ports", lambda self: [(port, 22)])
+        with pytest.raises(VMCreationError, match="no free ports"):
+            VMManager(VMConfig(unique_container_name=True)).create_container()
+    assert cove.Sandbox.list() == []
 
 
 def test_a_machine_that_dies_is_started_again():
@@ -458,6 +511,32 @@ def test_a_log_that_is_a_link_is_not_followed(config):
         manager.container.commands.run(f"rm {log}; ln -s /etc/passwd {log}", check=True)
         with pytest.raises(VMOperationError, match="no log"):
             manager.tail_server_logs()
+        manager.container.commands.run(f"rm {log}; mkfifo {log}", check=True)
+        with pytest.raises(VMOperationError, match="no log"):
+            manager.tail_server_logs()
+
+
+def test_a_document_that_would_be_code_is_refused(config):
+    with SandboxVMManager(config) as manager:
+        document = json.loads(_generated._fetch(manager.base_url))
+        assert document["info"]["title"] == "Sandbox REST Server"
+        document["info"]["description"] = '"""\nimport os\n"""'
+        document["components"]["schemas"]["X"] = {"type": "string", "enum": ["a'b"]}
+        with pytest.raises(ValueError, match="enum"):
+            _generated.harmless(document)
+        del document["components"]["schemas"]["X"]
+        assert "description" not in _generated.harmless(document)["info"]
+
+
+def test_the_gateway_is_where_the_configuration_has_it():
+    config = SandboxVMConfig(
+        unique_container_name=True, sandbox_jupyter_kernel_port=8899,
+        sandbox_jupyter_kernel_log="k.log", sandbox_services_log="s.log", vm_ram="512M",
+    )  # fmt: skip
+    with SandboxExecutor([], None, config) as executor:
+        assert executor("final_answer(1)")[0] == 1
+        assert executor.vm.container.forwards[8899] == config.host_sandbox_jupyter_kernel_port
+        assert {"k.log", "s.log"} <= set(os.listdir(config.container_shared_dir))
 
 
 # --- executors -------------------------------------------------------------------------------
@@ -516,6 +595,74 @@ def test_a_hostile_pickle_does_nothing(executor, tmp_path):
     executor.allow_pickle = True
     value, _ = executor.run_code_raise_errors("final_answer(Exception('x'))", True)
     assert isinstance(value, Exception)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {1, 2}, frozenset("ab"), bytearray(b"x\xff"), collections.deque([1, 2], 5), b"\x00\xff",
+        fractions.Fraction(-1, 3), decimal.Decimal("1.5"), collections.OrderedDict(a=1), range(9), 2 + 1j,
+        datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc), uuid.UUID(int=5), 10**50,
+        collections.Counter("aab"), {"a": [None, True, 1.5, ("b",)]},
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_plain_data_comes_back_in_every_protocol_that_is_in_use(value):
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        found = base64.b64encode(pickle.dumps(value, protocol)).decode()
+        assert _results.load({"pickle": found}, False) == value
+
+
+class Reduces:
+    def __init__(self, kind, *given):
+        self.made_by = (kind, given)
+
+    def __reduce__(self):
+        return self.made_by
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        Reduces(set, range(10**12)), Reduces(frozenset, range(10**12)), Reduces(bytearray, 10**13),
+        Reduces(collections.deque, range(10**12)), Reduces(fractions.Fraction, "1e999999999"),
+        Reduces(codecs.encode, "x", "rot13"), Reduces(eval, "1"), Reduces(getattr, "x", "join"),
+    ],
+    ids=lambda bomb: bomb.made_by[0].__name__,
+)  # fmt: skip
+def test_a_pickle_that_is_larger_than_it_looks_is_refused(bomb):
+    found = base64.b64encode(pickle.dumps(bomb)).decode()
+    with pytest.raises(VMOperationError, match="may not bring here"):
+        _results.load({"pickle": found}, False)
+
+
+def test_a_machine_that_ends_under_its_executor(config):
+    config.restart_policy = "no"
+    with SandboxExecutor([], None, config) as executor:
+        ending = threading.Timer(1, executor.vm.container.kill)
+        ending.start()
+        with pytest.raises(VMOperationError, match="connection to the kernel is lost"):
+            executor.run_code_raise_errors("import time; time.sleep(600)")
+        ending.join()
+        with pytest.raises(VMOperationError):
+            executor.run_code_raise_errors("1")
+        with pytest.raises(VMOperationError):
+            executor.vm.sandbox_client.health()
+
+
+def test_a_server_that_goes_under_its_executor(config, monkeypatch, tmp_path):
+    monkeypatch.delenv("COVE_URL")
+    monkeypatch.delenv("COVE_API_KEY")
+    with SandboxExecutor([], None, config) as executor:  # on a private server of this directory
+        ending = threading.Timer(1, _server.private((str(config.root_dir),)).stop)
+        ending.start()
+        with pytest.raises(VMOperationError, match="connection to the kernel is lost"):
+            executor.run_code_raise_errors("import time; time.sleep(600)")
+        ending.join()
+        with pytest.raises(VMManagerError):
+            executor.vm.sandbox_health()
+    assert executor.vm.state is VMState.STOPPED, "cleanup works without a server"
+    assert not Path("docker").exists()
 
 
 def test_errors_have_the_whole_traceback_without_colours(executor):

@@ -72,14 +72,19 @@ class PrivateServer:
     """Running when made."""
 
     def __init__(self, allow_mount: Sequence[str] = ()) -> None:
-        binary = find_binary()
+        binary, layers = find_binary(), find_layers()
         self.dir = Path(tempfile.mkdtemp(prefix="cove-private-"))
         self.dir.chmod(0o711)  # the server's own user has to get to its state
         # Read by this descriptor: the name goes away with the directory, what it said must not.
         self._log = open(self.dir / "log", "w+b")  # noqa: SIM115 - closed by stop()
         lifeline, self._line = os.pipe()
         try:
-            self._process = self._start(binary, lifeline, allow_mount)
+            self._process = self._start(binary, layers, lifeline, allow_mount)
+        except BaseException:  # there is no shell that would take the directory away
+            self._log.close()
+            self.forget()
+            shutil.rmtree(self.dir, ignore_errors=True)
+            raise
         finally:
             os.close(lifeline)
         try:
@@ -90,9 +95,8 @@ class PrivateServer:
             raise
 
     def _start(
-        self, binary: str, lifeline: int, allow_mount: Sequence[str]
+        self, binary: str, layers: Optional[str], lifeline: int, allow_mount: Sequence[str]
     ) -> subprocess.Popen[bytes]:
-        layers = find_layers()
         if layers:  # read only, and locked while in use, so a link is as good as a copy
             (self.dir / "data").mkdir(mode=0o755)
             (self.dir / "data" / "layers").symlink_to(layers)

@@ -160,14 +160,20 @@ class SandboxInfo:
 
 @dataclass(frozen=True)
 class TemplateInfo:
+    """What sandboxes are made of; `provider` is who makes their machines."""
+
     name: str
     kind: str
     limits: Limits
+    provider: str = "local"
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> TemplateInfo:
         return cls(
-            str(raw["name"]), str(raw.get("kind", "")), Limits.from_json(raw.get("limits") or {})
+            str(raw["name"]),
+            str(raw.get("kind", "")),
+            Limits.from_json(raw.get("limits") or {}),
+            str(raw.get("provider") or "local"),
         )
 
 

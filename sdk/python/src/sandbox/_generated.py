@@ -10,12 +10,13 @@ import importlib
 import importlib.util
 import itertools
 import json
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Mapping
+from typing import Any
 
 import httpx
 
@@ -23,6 +24,10 @@ from .errors import VMOperationError
 
 PACKAGE = "sandbox_rest_server_client"
 _STAMP = ".document"
+_FETCH_S = 30.0
+_DOCUMENT_MAX = 8 << 20
+# Where a document has names, which the client's own are made of; `key` is every key.
+_NAMES = ("key", "$ref", "const", "enum", "format", "in", "name", "operationId", "required", "type")
 _numbers = itertools.count(1)
 
 # Operation of the document -> module of the generated client.
@@ -85,14 +90,54 @@ def plain(parsed: Any) -> Any:
 
 
 def _fetch(base_url: str) -> bytes:
+    url, raw = f"{base_url}/openapi.json", b""
     try:
-        reply = httpx.get(f"{base_url}/openapi.json", timeout=5, trust_env=False)
-        reply.raise_for_status()
-        if isinstance(reply.json(), Mapping):
-            return reply.content
-    except (httpx.HTTPError, ValueError) as problem:
-        raise VMOperationError(f"{base_url}/openapi.json: {problem}") from problem
-    raise VMOperationError(f"{base_url}/openapi.json is not a document")
+        with httpx.stream("GET", url, timeout=_FETCH_S, trust_env=False) as reply:
+            reply.raise_for_status()
+            for piece in reply.iter_bytes():
+                raw += piece
+                if len(raw) > _DOCUMENT_MAX:
+                    raise VMOperationError(f"{url} is larger than {_DOCUMENT_MAX >> 20} MiB")
+        document = json.loads(raw)
+    except (httpx.HTTPError, ValueError, RecursionError) as problem:
+        raise VMOperationError(f"{url}: {problem or type(problem).__name__}") from problem
+    if not isinstance(document, dict):
+        raise VMOperationError(f"{url} is not a document")
+    try:
+        return json.dumps(harmless(document), sort_keys=True).encode()
+    except ValueError as problem:
+        raise VMOperationError(f"{url}: {problem}") from None
+
+
+def harmless(part: Any, place: str = "") -> Any:
+    """The document without texts that could end a string of a program: the client made of it is code that
+    runs here, and the document is what the machine says. Prose can be left out; names cannot.
+
+    >>> harmless({"description": 'say "hi"', "type": "string"})
+    {'type': 'string'}
+    >>> harmless({"operationId": 'a" + b'})
+    Traceback (most recent call last):
+    ...
+    ValueError: operationId 'a" + b' has a character that no name has
+    """
+    if isinstance(part, dict):
+        return {
+            harmless(key, "key"): harmless(value, key)
+            for key, value in part.items()
+            if key in _NAMES or not _harmful(value)
+        }
+    if isinstance(part, list):
+        return [harmless(item, place) for item in part if place in _NAMES or not _harmful(item)]
+    if _harmful(part):
+        raise ValueError(f"{place} {part[:60]!r} has a character that no name has")
+    return part
+
+
+def _harmful(part: Any) -> bool:
+    return (
+        isinstance(part, str)
+        and re.search("[\\x00-\\x1f\\x7f\\u2028\\u2029\"'`\\\\]", part) is not None
+    )
 
 
 def _generate(document: bytes, output: Path, force: bool) -> bool:

@@ -9,23 +9,71 @@ from __future__ import annotations
 import ast
 import base64
 import binascii
+import collections
+import fractions
 import io
 import json
 import pickle
-from typing import Any, Dict, Optional, Tuple
+import re
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from .errors import VMOperationError
 
-# Types whose constructors do nothing but make a value.
+# Types whose constructors do nothing but make a value of the size of what they are given.
 SAFE = {
-    "builtins": {"complex", "set", "frozenset", "bytearray", "range", "slice"},
-    "collections": {"OrderedDict", "deque", "Counter"},
+    "builtins": {"complex", "range", "slice"},
+    "collections": {"OrderedDict", "Counter"},
     "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
     "decimal": {"Decimal"},
-    "fractions": {"Fraction"},
     "ipaddress": {"IPv4Address", "IPv6Address"},
     "uuid": {"UUID", "SafeUUID"},
-    "_codecs": {"encode"},  # how old protocols write bytes
+}
+
+
+def _of_items(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """Only of what the pickle has in it: a set of range(10**12) would take all our memory."""
+
+    def make(items: Any = (), *rest: Any) -> Any:
+        if not isinstance(items, (list, tuple, bytes)):
+            raise pickle.UnpicklingError(f"{kind.__name__} of a {type(items).__name__}")
+        return kind(items, *rest)
+
+    return make
+
+
+def _bytearray(*given: Any) -> bytearray:
+    """Of bytes, or, in old protocols, of characters below 256; not of a size."""
+    if len(given) == 2 and isinstance(given[0], str):
+        return bytearray(given[0], "latin-1")
+    made: bytearray = _of_items(bytearray)(*given[:1])
+    return made
+
+
+def _fraction(*given: Any) -> fractions.Fraction:
+    """Of numbers, or digits: Fraction("1e999999999") computes for ever."""
+    if len(given) == 1 and isinstance(given[0], str):
+        if not re.fullmatch(r"-?[0-9]{1,4000}(/[0-9]{1,4000})?", given[0]):
+            raise pickle.UnpicklingError("fractions.Fraction of a text that is no fraction")
+    elif not all(isinstance(number, int) for number in given):
+        raise pickle.UnpicklingError("fractions.Fraction of something else than numbers")
+    return fractions.Fraction(*given)
+
+
+def _encode(text: str, encoding: str = "latin1") -> bytes:
+    """How old protocols write bytes. Of all codecs only theirs: others are modules that are imported."""
+    if encoding not in ("latin1", "latin-1"):
+        raise pickle.UnpicklingError(f"_codecs.encode to {encoding!r}")
+    return text.encode("latin-1")
+
+
+# Those that can do more than that, with arguments that they are not pickled with.
+_CAREFUL: Dict[Tuple[str, str], Callable[..., Any]] = {
+    ("builtins", "set"): _of_items(set),
+    ("builtins", "frozenset"): _of_items(frozenset),
+    ("builtins", "bytearray"): _bytearray,
+    ("collections", "deque"): _of_items(collections.deque),
+    ("fractions", "Fraction"): _fraction,
+    ("_codecs", "encode"): _encode,
 }
 RESULT_MAX = 512 << 20
 
@@ -63,6 +111,9 @@ def _cove_result(value):
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        module = "builtins" if module == "__builtin__" else module  # as protocol 2 has it
+        if (module, name) in _CAREFUL:
+            return _CAREFUL[module, name]
         if name in SAFE.get(module, ()):
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name}")

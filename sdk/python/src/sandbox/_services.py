@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 import time
 from typing import Any, Dict, Iterator, List, Optional, Type, TypeVar
 
@@ -16,6 +18,7 @@ from .errors import VMOperationError
 from .virtualmachine import VMManager, VMState
 
 Self = TypeVar("Self", bound="ServicesManager")
+_LOG_END = 256 << 10
 
 
 class ServicesManager(VMManager):
@@ -177,13 +180,15 @@ class ServicesManager(VMManager):
     def tail_server_logs(self, lines: int = 100) -> str:
         """The end of the services' log, which is in the shared directory."""
         path = self.cfg.container_shared_dir / self.cfg.sandbox_server_log
-        # Code inside chooses what is there: only a plain file is read, and only its end.
+        # Code inside chooses what is there, and may change it between a look and an open: what was opened
+        # is looked at, only a plain file is read, and only its end. A pipe must not keep us waiting.
         try:
-            if path.is_symlink() or not path.is_file():
-                raise FileNotFoundError
-            with path.open("rb") as log:
-                log.seek(max(0, path.stat().st_size - (256 << 10)))
-                text = log.read().decode("utf-8", "replace")
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as log:
+                found = os.fstat(log.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    raise FileNotFoundError
+                log.seek(max(0, found.st_size - _LOG_END))
+                text = log.read(_LOG_END).decode("utf-8", "replace")
         except OSError:
             raise VMOperationError(f"there is no log at {path}") from None
         return "\n".join(text.splitlines()[-lines:])

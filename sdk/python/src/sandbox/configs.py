@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -243,11 +244,7 @@ class SandboxVMConfig(_ServicesConfig):
         }
 
 
-_last = 0
-
-
-def _unique() -> int:
-    """Seconds, as the documents have it, but two in one second are two."""
-    global _last
-    _last = max(_last + 1, int(time.time()))
-    return _last
+def _unique() -> str:
+    """Seconds, as the documents have it, and what makes two of one second two, of two processes, too: a
+    machine of the same name would be used again."""
+    return f"{int(time.time())}_{secrets.token_hex(4)}"

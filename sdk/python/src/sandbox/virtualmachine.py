@@ -49,10 +49,6 @@ class VMManager:
     ) -> None:
         if not isinstance(config, VMConfig):
             raise TypeError(f"config must be a VMConfig, not {type(config).__name__}")
-        if config.backend != "local":
-            raise VMCreationError(
-                f"backend={config.backend!r}: this server has no such provider; backend='local' works"
-            )
         self.cfg = config
         self.logger: Any = logger if logger is not None else logging.getLogger("sandbox")
         self.on_state_change: Optional[Callable[[VMState], Any]] = None
@@ -78,6 +74,7 @@ class VMManager:
             self.container = found or self._create()
             seen = [event.seq for event in found._events_after(0, 0)] if found else []
         except BaseException as problem:
+            self._close_tunnels()
             self._release()
             self._become(VMState.ERROR)
             if isinstance(problem, cove.CoveError):
@@ -104,16 +101,19 @@ class VMManager:
         named = {"container_name": self.cfg.container_name}
         for info in cove.Sandbox.list(client=self._api(), metadata=named):
             sandbox = cove.Sandbox.connect(info.id, client=self._api())
-            for name, inside in self.cfg._port_fields().items():
-                if inside in sandbox.forwards:
-                    setattr(self.cfg, name, sandbox.forwards[inside])
+            if self._server_is_here():
+                for name, inside in self.cfg._port_fields().items():
+                    if inside in sandbox.forwards:
+                        setattr(self.cfg, name, sandbox.forwards[inside])
+            else:
+                self._open_tunnels(sandbox, self._ports())
             self._log(f"machine {self.cfg.container_name} runs already: {info.id}")
             return sandbox
         return None
 
     def _create(self) -> cove.Sandbox:
         self._make_directories()
-        known = [t.name for t in self._api().templates()]
+        known = self._templates()
         wanted = self._image()
         for _ in range(_PORT_TRIES):
             ports = self._ports()
@@ -140,10 +140,27 @@ class VMManager:
                 if not any(f"port {host}:" in str(problem) for host, _ in ports):
                     raise
                 continue
-            if not self._server_is_here():
-                self._open_tunnels(sandbox, ports)
-            return sandbox
+            try:
+                if not self._server_is_here():
+                    self._open_tunnels(sandbox, ports)
+                return sandbox
+            except BaseException as problem:
+                sandbox.kill()
+                self._close_tunnels()
+                if not isinstance(problem, OSError):  # a port that somebody took meanwhile
+                    raise
         raise VMCreationError("no free ports were found for the machine's forwards")
+
+    def _templates(self) -> List[str]:
+        """Those of the configured backend: the server knows which it has."""
+        found = self._api().templates()
+        have = sorted({t.provider for t in found})
+        if self.cfg.backend not in have:
+            raise VMCreationError(
+                f"backend={self.cfg.backend!r}: the server at {self._api().connection.url} has no such "
+                f"provider; it has: {', '.join(have) or 'none'}"
+            )
+        return [t.name for t in found if t.provider == self.cfg.backend]
 
     def _image(self) -> str:
         """Both fields name the template; the one that says more than a default wins."""
@@ -203,7 +220,13 @@ class VMManager:
 
     def _open_tunnels(self, sandbox: cove.Sandbox, ports: List[Tuple[int, int]]) -> None:
         """The server is elsewhere, and so are its ports: ours lead there."""
-        self._tunnels = [sandbox.ports.forward(inside, host) for host, inside in ports]
+        for host, inside in ports:  # one by one: those that are open are closed if another is taken
+            self._tunnels.append(sandbox.ports.forward(inside, host))
+
+    def _close_tunnels(self) -> None:
+        for tunnel in self._tunnels:
+            tunnel.close()
+        self._tunnels = []
 
     # --- living ------------------------------------------------------------------------------
 
@@ -250,9 +273,7 @@ class VMManager:
         """End the machine; with `delete_storage` its directories go too. Twice is once."""
         self._wanted.clear()
         container, self.container = self.container, None
-        for tunnel in self._tunnels:
-            tunnel.close()
-        self._tunnels = []
+        self._close_tunnels()
         self.ssh.close()
         if container is not None:
             with contextlib.suppress(cove.CoveError):
@@ -275,6 +296,7 @@ class VMManager:
         """Let go of it. It goes on, and a manager with the same name finds it."""
         self._wanted.clear()
         self.container = None
+        self._close_tunnels()
         self.ssh.close()
         self._release()
 
