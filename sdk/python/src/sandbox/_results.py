@@ -111,7 +111,8 @@ def _cove_result(value):
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        module = "builtins" if module == "__builtin__" else module  # as protocol 2 has it
+        if module == "__builtin__":  # as protocol 2 has it
+            module, name = "builtins", "range" if name == "xrange" else name
         if (module, name) in _CAREFUL:
             return _CAREFUL[module, name]
         if name in SAFE.get(module, ()):
