@@ -139,13 +139,23 @@ static int make_trees(const struct jail_spec *s, struct trees *t, pid_t pid, str
     return 0;
 }
 
-static int hand_over(const struct jail_spec *s, const struct jail *j, struct err *err)
+/* For dialling its ports later: see become_untraceable() in inside.c. */
+static int open_network(struct jail *j, struct err *err)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", j->pid);
+    j->net = open(path, O_RDONLY | O_CLOEXEC);
+    return j->net < 0 ? err_sys(err, "open %s", path) : 0;
+}
+
+static int hand_over(const struct jail_spec *s, struct jail *j, struct err *err)
 {
     AUTO(close_trees) struct trees t = { .n = 0 };
 
     if (idmap_write(j->pid, s->rootless ? IDMAP_OWN : s->first_id, err))
         return -1;
-    if (!s->rootless && make_trees(s, &t, j->pid, err))
+    if (s->rootless ? open_network(j, err) : make_trees(s, &t, j->pid, err))
         return -1;
     if (fdpass_send(j->sock, "t", 1, t.fds, t.n, 0) != 1)
         return err_sys(err, "hand layers over");
@@ -158,7 +168,8 @@ static void undo(struct jail *j)
     waitpid(j->pid, NULL, 0);
     close(j->pidfd);
     close(j->sock);
-    *j = (struct jail){ .pid = -1, .pidfd = -1, .sock = -1 };
+    closep(&j->net);
+    *j = (struct jail){ .pid = -1, .pidfd = -1, .sock = -1, .net = -1 };
 }
 
 /* ---- asking for the process ---- */
@@ -227,7 +238,7 @@ int jail_begin(const struct jail_spec *s, const struct zygote *z, struct jail *o
         fds[n++] = s->netns;
     if (s->cgroup >= 0)
         fds[n++] = s->cgroup;
-    *out = (struct jail){ .pidfd = -1, .sock = pair[0] };
+    *out = (struct jail){ .pidfd = -1, .sock = pair[0], .net = -1 };
     if (fdpass_send(z->sock, &b, sizeof(b), fds, n, 0) != sizeof(b)) {
         err_set(err, ERR_GONE, "the zygote has died");
         close(TAKE(out->sock, -1));

@@ -58,6 +58,7 @@ struct jail {
     pid_t pid;
     int pidfd;
     int sock; /* readable: jail_report() knows */
+    int net; /* rootless: its network namespace, which nobody can open once the guest runs; or -1 */
 };
 
 /* Every sandbox's first process is a copy of one that waits, with the guest loaded and set up but

@@ -1,13 +1,18 @@
 /* net.c - see net.h: the parts that need no netmaker. */
 #include "jail/net.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/nsfs.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/fdpass.h"
 #include "jail/net_filter.h"
 #include "jail/net_link.h"
 
@@ -30,6 +35,47 @@ int net_socket(int ns, int domain, int type, struct err *err)
         abort();
     }
     return fd;
+}
+
+/* Returns an errno, which is what the child has to say if it has no socket. */
+static int make_and_send(int sock, int ns, int domain, int type)
+{
+    int user = ioctl(ns, NS_GET_USERNS), fd = -1, error = 0;
+
+    if (user < 0 || setns(user, CLONE_NEWUSER) || setns(ns, CLONE_NEWNET))
+        error = errno;
+    else if ((fd = socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) < 0)
+        error = errno;
+    return fdpass_send(sock, &error, sizeof(error), &fd, fd >= 0, MSG_NOSIGNAL) < 0;
+}
+
+/* By a child: entering the network takes the rights that one has inside the user namespace only,
+ * and nobody comes back out of that. It is not in the sandbox's pid namespace, so nothing there
+ * sees it. */
+int net_socket_owned(int ns, int domain, int type, struct err *err)
+{
+    int pair[2], error = 0, fd = -1, r;
+    size_t n = 1;
+    pid_t pid;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+        return err_sys(err, "make a socket pair");
+    pid = fork();
+    if (!pid)
+        _exit(make_and_send(pair[1], ns, domain, type));
+    close(pair[1]);
+    if (pid < 0) {
+        close(pair[0]);
+        return err_sys(err, "start a process for a socket in a sandbox's network");
+    }
+    r = fdpass_recv(pair[0], &error, sizeof(error), &fd, &n, 0) == sizeof(error) ? 0 : -1;
+    close(pair[0]);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    if (!r && n == 1)
+        return fd;
+    errno = r ? EIO : error;
+    return err_sys(err, "make a socket in a sandbox's network");
 }
 
 /* By the port on the host: what it receives the sandbox has sent. */

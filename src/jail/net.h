@@ -61,6 +61,8 @@ void net_slot_release(struct net_slot *s); /* never waits */
 
 /* A non-blocking socket inside the namespace, for dialling a sandbox's ports. */
 int net_socket(int ns, int domain, int type, struct err *err);
+/* The same where the caller is not root, but made the user namespace that this one belongs to. */
+int net_socket_owned(int ns, int domain, int type, struct err *err);
 
 /* Bytes into the sandbox and out of it, ever; 0 for one without a network. Does not wait. */
 void net_slot_traffic(const struct net_slot *s, uint64_t *in, uint64_t *out);

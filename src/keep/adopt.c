@@ -210,7 +210,7 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
     b->fresh = r->is & FRESH;
     b->oom_kills = r->oom_kills;
     b->pids_refused = r->pids_refused;
-    b->jail = (struct jail){ .pid = r->pid, .pidfd = pidfd, .sock = -1 };
+    b->jail = (struct jail){ .pid = r->pid, .pidfd = pidfd, .sock = -1, .net = -1 };
     b->cgroup_made = b->socket_made = true;
     b->phase = PHASE_RUNNING;
     b->deadline = r->deadline_ms;

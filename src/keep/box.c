@@ -55,7 +55,7 @@ struct box *box_new(struct keeper *k, const char *id)
     /* the prefix tells who may sweep it: private ones are nobody's when nobody holds their lock */
     snprintf(b->name, sizeof(b->name), "%s-%s", k->o.socket < 0 ? "box" : "run", id);
     b->family = random_family();
-    b->layer = b->mounts = b->jail.pidfd = b->jail.sock = b->ended.fd = b->report.fd =
+    b->layer = b->mounts = b->jail.pidfd = b->jail.sock = b->jail.net = b->ended.fd = b->report.fd =
         b->memory.fd = -1;
     b->template.root = -1;
     b->deadline = NEVER;
@@ -93,7 +93,8 @@ static void release(struct box *b)
     if (b->socket_made)
         keeper_unlink(k->sockets, b->id);
     b->cgroup_made = b->socket_made = b->collected = false;
-    b->jail = (struct jail){ .pidfd = -1, .sock = -1 };
+    closep(&b->jail.net);
+    b->jail = (struct jail){ .pidfd = -1, .sock = -1, .net = -1 };
     b->started = 0;
     source_close(b);
     adopt_forget(b);

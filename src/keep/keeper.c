@@ -501,7 +501,7 @@ static void tell(const struct keeper *k)
         log_warn("limits that are not enforced here (cove doctor says why)",
                  KV("limits", buf_cstr(&names)));
     if (k->o.rootless)
-        log_warn("without root sandboxes have no network, and only their guest can be reached");
+        log_warn("without root sandboxes have no network but their own");
 }
 
 /* Those that sleep need no volume until they are woken. */

@@ -165,23 +165,29 @@ static int do_limits(struct verb_call *v, struct err *err)
     return 0;
 }
 
+static int port_socket(struct box *b, int domain, struct err *err)
+{
+    if (!b->slot && b->jail.net < 0)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "without root the ports of a sandbox that is older than its keeper cannot "
+                       "be reached");
+    if (!b->slot) /* without root: its network was made with its user namespace */
+        return net_socket_owned(b->jail.net, domain, SOCK_STREAM, err);
+    return net_socket(box_network(b), domain, SOCK_STREAM, err);
+}
+
 static int do_socket(struct verb_call *v, struct err *err)
 {
     int fds[KEEP_SOCKETS];
-    uint32_t n = 0, want = v->r->u.socket.count, port = v->r->u.socket.port;
+    uint32_t n = 0, want = v->r->u.socket.count;
+    int domain = v->r->u.socket.v6 ? AF_INET6 : AF_INET;
     int r = 0;
 
     if (v->box->phase == PHASE_ASLEEP)
         return err_set(err, ERR_CONFLICT, "sandbox %s is paused", v->box->id);
     for (; n < want && !r; n += !r) {
-        if (!port)
-            fds[n] = box_dial_guest(v->box, err);
-        else if (!v->box->slot)
-            fds[n] =
-                err_set(err, ERR_UNSUPPORTED, "without root a sandbox's ports cannot be reached");
-        else
-            fds[n] = net_socket(box_network(v->box), v->r->u.socket.v6 ? AF_INET6 : AF_INET,
-                                SOCK_STREAM, err);
+        fds[n] =
+            v->r->u.socket.port ? port_socket(v->box, domain, err) : box_dial_guest(v->box, err);
         r = fds[n] < 0 ? -1 : 0;
     }
     if (!r) {

@@ -34,6 +34,10 @@ static const struct {
                    "Timed out waiting for the backend sandbox: %s" },
     [WHY_UNAVAILABLE] = { 503, "The sandbox cannot be reached at the moment: try again", 502,
                           "Could not connect to the backend sandbox: %s" },
+    [WHY_NO_WAY] = { 501,
+                     "The ports of this sandbox cannot be reached: it is older than the keeper, "
+                     "which runs without root. Commands and files work; a new sandbox has ports",
+                     502, "Could not connect to the backend sandbox: %s" },
     [WHY_CONTROL] = { 404, "There is nothing here for clients", 404, "Not Found" },
 };
 

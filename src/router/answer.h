@@ -18,6 +18,7 @@ enum answer_why {
     WHY_BROKEN,   /* an answer that is not HTTP */
     WHY_LATE,     /* no answer in time */
     WHY_UNAVAILABLE,
+    WHY_NO_WAY,  /* and never will be: the provider cannot */
     WHY_CONTROL, /* a route of the guest's that is not for clients */
     ANSWER_WHYS
 };

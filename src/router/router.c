@@ -165,6 +165,8 @@ static enum answer_why why_of(const struct proxy *p, const struct sandbox *s, co
 {
     if (has_ended(s) || err->code == ERR_NOT_FOUND)
         return WHY_NOT_FOUND;
+    if (err->code == ERR_UNSUPPORTED)
+        return WHY_NO_WAY;
     switch (p->fault) {
     case PROXY_CONNECT: return err->code == ERR_UPSTREAM ? WHY_CLOSED_PORT : WHY_UNAVAILABLE;
     case PROXY_CONNECT_TIMEOUT:
@@ -356,6 +358,7 @@ void router_metrics(const struct router *r, struct buf *out)
         [WHY_BROKEN] = "broken",
         [WHY_LATE] = "timeout",
         [WHY_UNAVAILABLE] = "unavailable",
+        [WHY_NO_WAY] = "unsupported",
         [WHY_CONTROL] = "control-route",
     };
 

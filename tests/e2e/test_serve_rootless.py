@@ -98,6 +98,36 @@ def test_the_sdk_creates_runs_and_ends(start):
     assert sandbox.kill() and not sandbox.is_running()
 
 
+def port_status(server, id, port):
+    """Status and text of a request to a port of a sandbox."""
+    reply = httpx.get(server.url, headers={"e2b-sandbox-id": id, "e2b-sandbox-port": str(port)},
+                      trust_env=False)
+    return reply.status_code, reply.text
+
+
+def test_ports_can_be_reached(start):
+    server = start()
+    sandbox = Sandbox.create(**server.sdk(timeout=120))
+    assert port_status(server, sandbox.sandbox_id, 8080)[0] == 502, "nobody listens yet"
+    for address, port in ("127.0.0.1", 8080), ("::1", 8081):
+        sandbox.commands.run(f"cd / && python3 -m http.server --bind {address} {port}",
+                             background=True)
+        wait_until(lambda port=port: port_status(server, sandbox.sandbox_id, port)[0] == 200,
+                   f"port {port} is not reached", 30 * SLOWER)
+    before = len(os.listdir(f"/proc/{server.part('cove-keep')}/fd"))
+    for _ in range(20):
+        port_status(server, sandbox.sandbox_id, 8080)
+    assert len(os.listdir(f"/proc/{server.part('cove-keep')}/fd")) <= before + 2
+    os.kill(server.part("cove-keep"), signal.SIGKILL)
+
+    def refused():
+        status, text = port_status(server, sandbox.sandbox_id, 8080)
+        return status == 501 and "older than the keeper" in text
+
+    wait_until(refused, "it is not said why", 20 * SLOWER)
+    assert Sandbox.connect(sandbox.sandbox_id, **server.sdk()).commands.run("echo on").stdout == "on\n"
+
+
 def test_what_cannot_be_paused_goes_on(start):
     server = start()
     id = server.create(timeout=60)["id"]

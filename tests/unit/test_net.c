@@ -1,6 +1,8 @@
 /* test_net.c - network namespaces made ahead: names and numbers, `none`, ports and ping, dialling.
  */
+#include <linux/sched.h>
 #include <netinet/ip_icmp.h>
+#include <sys/syscall.h>
 
 #include "netlab.h"
 
@@ -281,4 +283,43 @@ TEST(the_keeper_dials_a_port_of_a_sandbox)
     CHECK_INT(net_socket(0, AF_INET, SOCK_STREAM, &err), -1);
     net_slot_release(&s);
     netmaker_stop(&m);
+}
+
+/* A namespace whose owner is a user namespace of its own, as without root. */
+static pid_t make_owned(int *ns)
+{
+    struct clone_args a = { .flags = CLONE_NEWUSER | CLONE_NEWNET, .exit_signal = SIGCHLD };
+    char path[64];
+    pid_t pid = (pid_t)syscall(SYS_clone3, &a, sizeof(a));
+
+    if (!pid) {
+        pause();
+        _exit(0);
+    }
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", pid);
+    *ns = pid < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    return pid;
+}
+
+TEST(whoever_made_a_user_namespace_dials_in_its_network_without_root)
+{
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(9) };
+    int ns, fd;
+    pid_t pid = make_owned(&ns);
+
+    if (pid < 0) {
+        printf("# skipped: this user can make no user namespace (%s)\n", strerror(errno));
+        return;
+    }
+    CHECK(ns >= 0);
+    fd = net_socket_owned(ns, AF_INET, SOCK_STREAM, &err);
+    CHECK(fd >= 0);
+    CHECK(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK_INT(connect(fd, (struct sockaddr *)&to, sizeof(to)), -1);
+    CHECK_INT(errno, ENETUNREACH); /* even lo is down there, and up where we are */
+    CHECK_INT(net_socket_owned(0, AF_INET, SOCK_STREAM, &err), -1);
+    close(fd), close(ns);
+    CHECK_INT(kill(pid, SIGKILL), 0);
+    CHECK_INT(waitpid(pid, NULL, 0), pid);
 }
