@@ -6,5 +6,5 @@ import pytest
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0,
-    reason="ports, limits and mounts of sandboxes need a server that root started",
+    reason="limits, layers and mounts of sandboxes need a server that root started",
 )

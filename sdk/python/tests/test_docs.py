@@ -41,8 +41,6 @@ def cases():
 @pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.name)
 def test_a_docstring(case, server, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
-    if os.geteuid() != 0 and ".ports." in case.name.lower():
-        pytest.skip("ports of sandboxes need a server that root started")
     said: list = []
     result = doctest.DocTestRunner().run(case, out=said.append)
     assert result.failed == 0, "".join(said)
@@ -59,9 +57,7 @@ def blocks(path):
 def test_a_block_of_the_docs(block, server, request, tmp_path):
     if "SandboxExecutor" in block:
         if os.geteuid() != 0:
-            pytest.skip(
-                "kernels are behind ports of sandboxes, which need a server that root started"
-            )
+            pytest.skip("the Python layer, which kernels run on, needs a server that root started")
         request.getfixturevalue("layer")
     env = {**os.environ, "KUBECONFIG": "/nowhere", "PYTHONPATH": str(TOP / "src")}
     if "sandbox.executor" not in block:  # which wants to mount a directory: a server of its own

@@ -15,6 +15,7 @@ import json
 import os
 import pickle
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -820,7 +821,15 @@ def test_ssh_calls_over_the_api(tmp_path):
         assert (tmp_path / "back").read_text() == "1"
         sftp.rename("/home/user/code/sub/a.py", "/home/user/c.py")
         sftp.chmod("/home/user/c.py", 0o700)
-        assert sftp.stat("/home/user/c.py").mode == 0o700
+        assert sftp.stat("/home/user/c.py").st_mode == stat.S_IFREG | 0o700
+        with sftp.open("/home/user/c.py", "a") as out:
+            out.write("2")
+        with sftp.open("/home/user/c.py") as back:
+            assert back.read() == b"12"
+        sizes = {a.filename: a.st_size for a in sftp.listdir_attr("/home/user")}
+        assert sizes["c.py"] == 2
+        with pytest.raises(OSError, match="not empty"):
+            sftp.rmdir("/home/user/code")
         with pytest.raises(FileNotFoundError):
             sftp.remove("/home/user/absent")
         sftp.mkdir("/home/user/made")
@@ -853,6 +862,12 @@ def test_real_ssh_where_the_machine_has_an_sshd(tmp_path):
         assert ssh.exec_command("id -u", as_root=True)["stdout"] == "0\n"
         with pytest.raises(RemoteCommandError, match="status 3"):
             ssh.exec_command("exit 3")
+        much = ssh.exec_command("head -c 5000000 /dev/zero >&2; echo done")
+        assert much["stdout"] == "done\n" and len(much["stderr"]) == 5000000
+        ssh.cfg.command_timeout = 2
+        with pytest.raises(TimeoutError, match="longer than 2 s"):
+            ssh.exec_command("sleep 100")
+        ssh.cfg.command_timeout = 60
         (tmp_path / "code").mkdir()
         (tmp_path / "code" / "a.py").write_text("1")
         ssh.transfer_directory(tmp_path / "code", "/home/user/code")

@@ -100,14 +100,16 @@ class SandboxPythonExecutor:
         from smolagents.tools import get_tools_definition_code
 
         tools = {name: tool for name, tool in tools.items() if name != "final_answer"}
-        needed = {p for t in tools.values() for p in t.to_dict().get("requirements", ())} - {
-            "smolagents"
-        }
+        if not tools:
+            return
+        needed = {p for t in tools.values() for p in t.to_dict().get("requirements", ())}
+        needed.add("smolagents")  # a tool is a class of it, so it has to be there
+        if not self.agent_vm.sandbox_execute_code("import smolagents").get("stderr"):
+            needed.discard("smolagents")
         missing = sorted(needed - set(self.installed_packages))
         if missing:
             self.install_packages(missing)
-        if tools:
-            self._before += get_tools_definition_code(tools) + "\n"
+        self._before += get_tools_definition_code(tools) + "\n"
 
     def get_installed_packages(self) -> List[str]:
         found: List[Dict[str, Any]] = self.agent_vm.sandbox_list_installed_packages()

@@ -5,11 +5,14 @@ connection and an `sshd` started for it on port 22. Otherwise the same calls go 
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import io
 import posixpath
 import re
 import shlex
+import socket
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +53,8 @@ class SSHClient:
         self._shells: List[_Shell] = []
 
     def attach(self, sandbox: cove.Sandbox) -> None:
+        """To a machine, or to one that was started again, in which no connection of before lives."""
+        self.close()
         self._sandbox = sandbox
         self._without_ssh = False
         self.cfg.port = sandbox.forwards.get(22, self.cfg.port)
@@ -204,12 +209,22 @@ class SSHClient:
         if not block:
             self._ssh.exec_command(f"nohup {line} >/dev/null 2>&1 </dev/null &")
             return None
-        _, out, err = self._ssh.exec_command(line, timeout=self.cfg.command_timeout)
-        stdout, stderr = (
-            out.read().decode("utf-8", "replace"),
-            err.read().decode("utf-8", "replace"),
+        import paramiko
+
+        try:
+            _, out, err = self._ssh.exec_command(line, timeout=self.cfg.command_timeout)
+            # Both at once: a command that fills one while the other is read would wait for ever.
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                later = pool.submit(err.read)
+                stdout, stderr = out.read(), later.result()
+            status = out.channel.recv_exit_status()
+        except socket.timeout:  # which Python 3.9 does not take for a TimeoutError
+            raise TimeoutError(f"{cmd!r} took longer than {self.cfg.command_timeout:g} s") from None
+        except (paramiko.SSHException, OSError, EOFError) as problem:
+            raise SSHError(f"{cmd!r}: {problem or type(problem).__name__}") from problem
+        return _checked(
+            cmd, status, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
         )
-        return _checked(cmd, out.channel.recv_exit_status(), stdout, stderr)
 
     # --- files -------------------------------------------------------------------------------
 
@@ -342,6 +357,40 @@ class _Shell:
         self._reader.join(5)
 
 
+@dataclass(frozen=True)
+class _Attributes:
+    """What SFTP tells of a file."""
+
+    filename: str
+    st_mode: int
+    st_size: int
+    st_mtime: int
+
+    @classmethod
+    def of(cls, entry: cove.Entry) -> _Attributes:
+        kind = stat.S_IFDIR if entry.is_dir else stat.S_IFREG
+        when = int(entry.modified.timestamp()) if entry.modified else 0
+        return cls(entry.name, kind | entry.mode, entry.size, when)
+
+
+class _Written(io.BytesIO):
+    """A file that is sent when it is closed."""
+
+    def __init__(self, send: Callable[[bytes], Any], before: bytes = b"") -> None:
+        super().__init__()
+        super().write(before)
+        self._send = send
+
+    def write(self, data: Any) -> int:
+        return super().write(data.encode() if isinstance(data, str) else data)
+
+    def close(self) -> None:
+        if not self.closed:
+            content = self.getvalue()
+            super().close()
+            self._send(content)
+
+
 class _Files:
     """The usual calls of an SFTP session."""
 
@@ -350,6 +399,24 @@ class _Files:
 
     def listdir(self, path: str = ".") -> List[str]:
         return [entry.name for entry in self._files.list("" if path == "." else path)]
+
+    def listdir_attr(self, path: str = ".") -> List[_Attributes]:
+        return [_Attributes.of(entry) for entry in self._files.list("" if path == "." else path)]
+
+    def open(self, filename: str, mode: str = "r") -> io.BytesIO:
+        """The whole file in memory, as bytes; text may be written, too."""
+        if "+" in mode or "x" in mode:
+            raise OSError(
+                f"mode {mode!r}: over the guest's API a file is read, written or appended to"
+            )
+        with _as_os_error():
+            if "r" in mode:
+                return io.BytesIO(self._files.read_bytes(filename))
+            more = "a" in mode and self._files.exists(filename)
+            kept = self._files.read_bytes(filename) if more else b""
+            return _Written(lambda content: self._files.write(filename, content), kept)
+
+    file = open
 
     def put(self, localpath: str, remotepath: str) -> None:
         self._files.upload(localpath, remotepath)
@@ -383,9 +450,15 @@ class _Files:
         with _as_os_error():
             self._files.set_mode(path, mode)
 
-    def stat(self, path: str) -> cove.Entry:
+    def rmdir(self, path: str) -> None:
         with _as_os_error():
-            return self._files.stat(path)
+            if self._files.list(path):
+                raise OSError(f"{path} is not empty")
+            self._files.remove(path)
+
+    def stat(self, path: str) -> _Attributes:
+        with _as_os_error():
+            return _Attributes.of(self._files.stat(path))
 
     def close(self) -> None:
         """Nothing is held open."""
