@@ -47,20 +47,17 @@ def start_services(folder):
 def test_nothing_runs_before_the_first_connection_and_after_an_idle_while(start_services):
     made = start_services("--set", "services.idle-ms=700")
     assert made.child() is None
-    assert made.call("GET", "/health").status == 200
-    first = made.child()
-    assert first
-    wait_until(lambda: not made.child(), "the service did not end", 20 * SLOWER)
-    assert made.call("GET", "/health").status == 200
-    assert made.child() not in (None, first)
+    for starts in 1, 2:
+        assert made.call("GET", "/health").status == 200
+        assert made.said().count("msg=serving") == starts
+        wait_until(lambda: not made.child(), "the service did not end", 20 * SLOWER)
+        assert made.said().count("why=idle") == starts
 
 
 def test_one_that_is_asked_does_not_end(start_services):
     made = start_services("--set", "services.idle-ms=400")
-    made.call("GET", "/health")
-    first = made.child()
-    assert made.execute("import time; time.sleep(2); print('slept')")["stdout"] == "slept\n"
-    assert made.child() == first
+    assert made.execute("import time; time.sleep(1.5); print('slept')")["stdout"] == "slept\n"
+    assert made.said().count("msg=serving") == 1
 
 
 @pytest.mark.core
@@ -190,11 +187,15 @@ def test_output_is_bounded(services):
 
 
 def test_code_beyond_its_time_is_ended(start_services):
-    made = start_services("--set", "rest.execute-ms=800")
-    said = made.execute("import subprocess, time\nprint('begun')\n"
-                        "print(subprocess.Popen(['sleep', '600']).pid)\ntime.sleep(600)")
+    for limit in 800, 5000, 25000:          # on a slow machine it may not even have begun by then
+        made = start_services("--set", f"rest.execute-ms={limit}")
+        said = made.execute("import subprocess, time\nprint('begun')\n"
+                            "print(subprocess.Popen(['sleep', '600']).pid)\ntime.sleep(600)")
+        assert f"TimeoutError: the code ran longer than {limit} ms" in said["stderr"]
+        if len(said["stdout"].split()) == 2:
+            break
     begun, pid = said["stdout"].split()
-    assert begun == "begun" and "TimeoutError: the code ran longer than 800 ms" in said["stderr"]
+    assert begun == "begun"
     wait_until(lambda: not proc.alive(int(pid)), "its children were ended too", 10 * SLOWER)
 
 

@@ -3,6 +3,8 @@ import base64
 import json
 import os
 import pathlib
+import random
+import re
 import signal
 import socket
 import struct
@@ -29,9 +31,15 @@ def wait_for(condition, what, seconds=60):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """For programs that cannot choose one themselves. Not of those that the system hands out: somebody's connection could
+    have it before the program does."""
+    while True:
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", random.SystemRandom().randrange(10000, 32000)))
+                return s.getsockname()[1]
+            except OSError:
+                pass
 
 
 class Service:
@@ -42,32 +50,33 @@ class Service:
         self.home, self.shared = self.dir / "home", self.dir / "shared"
         for path in self.home, self.shared, self.dir / "run":
             path.mkdir(exist_ok=True)
-        self.jupyter, self.interpreter = free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self.jupyter}"
-        self.interpreter_url = f"http://127.0.0.1:{self.interpreter}"
         venv = pathlib.Path(sys.executable).parent.parent
         env = {k: v for k, v in os.environ.items() if not k.startswith(("E2B_", "JUPYTER", "KG_"))}
         env |= {
             "VIRTUAL_ENV": str(venv), "PATH": f"{venv}/bin:{os.environ['PATH']}", "HOME": str(self.home),
             "XDG_RUNTIME_DIR": str(self.dir / "run"), "SHARED_DIR": str(self.shared),
             "JUPYTER_KERNEL_GATEWAY_APP_HOST": "127.0.0.1", "COVE_INTERPRETER_HOST": "127.0.0.1",
-            "JUPYTER_KERNEL_GATEWAY_APP_PORT": str(self.jupyter), "COVE_INTERPRETER_PORT": str(self.interpreter),
+            "JUPYTER_KERNEL_GATEWAY_APP_PORT": "0", "COVE_INTERPRETER_PORT": "0",
             "SANDBOX_BASE_DIR": str(self.dir / "app"), **variables,
         }
         self.process = subprocess.Popen([os.environ["COVE_GUEST"], "services", "kernels", *options], env=env,
                                         stdin=subprocess.DEVNULL, stderr=open(self.dir / "stderr", "w"))
         self.token = variables.get("KG_AUTH_TOKEN", "")
-        wait_for(self.listens, "the service's port")
+        self.jupyter, self.interpreter = wait_for(self.ports, "the service's ports")
+        self.url = f"http://127.0.0.1:{self.jupyter}"
+        self.interpreter_url = f"http://127.0.0.1:{self.interpreter}"
 
-    def listens(self):
-        assert self.process.poll() is None, (self.dir / "stderr").read_text()
-        with socket.socket() as s:
-            return s.connect_ex(("127.0.0.1", self.jupyter)) == 0
+    def ports(self):
+        """Those that it was given, by what it says of itself."""
+        said = (self.dir / "stderr").read_text()
+        assert self.process.poll() is None, said
+        found = re.search(r'\\"jupyter\\":(\d+),\\"interpreter\\":(\d+)', said)
+        return found and tuple(map(int, found.groups()))
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(30)
+            self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise

@@ -6,12 +6,13 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import jupyter_kernel_client
 import nbformat
 import pytest
 import requests
-from service import free_port, wait_for
+from service import Service, free_port, wait_for
 
 HERE = pathlib.Path(__file__).parent
 
@@ -27,12 +28,12 @@ def jupyter_server():
 SHARES = 6
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_suite_of_jupyter_kernel_client_passes(start_service, tmp_path):
-    """The tests in its wheel, with their server replaced by ours. Most of the time goes to websocket-client, which
-    waits ten seconds for itself when the answer to its Close comes quickly."""
-    service = start_service(KG_AUTH_TOKEN="suite-token")
+@pytest.fixture(scope="module")
+def client_suite(tmp_path_factory):
+    """The tests in its wheel, with their server replaced by ours, running. Most of their time goes to websocket-client,
+    which waits ten seconds for itself when the answer to its Close comes quickly: meanwhile the others have the processor."""
+    tmp_path = tmp_path_factory.mktemp("suite")
+    service = Service(tempfile.mkdtemp(prefix="cove-k-"), KG_AUTH_TOKEN="suite-token")
     source = pathlib.Path(jupyter_kernel_client.__file__).parent / "tests"
     for file in source.glob("test_*.py"):
         shutil.copy(file, tmp_path)
@@ -46,9 +47,19 @@ def test_the_suite_of_jupyter_kernel_client_passes(start_service, tmp_path):
     assert len(tests) > 10, listed.stdout[-3000:]
     shares = [subprocess.Popen([*pytest_, *tests[n::SHARES]], env=env, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT) for n in range(SHARES)]
-    for share in shares:                # side by side, because they mostly wait
-        said = share.communicate(timeout=590)[0]
-        assert share.returncode == 0, said[-6000:]
+    yield shares
+    for share in shares:
+        share.kill()
+        share.communicate()
+    service.stop()
+    shutil.rmtree(service.dir)
+
+
+@pytest.fixture(autouse=True)
+def meanwhile(request):
+    """The first test here starts it, where it is run at all."""
+    if any(item.name == "test_the_suite_of_jupyter_kernel_client_passes" for item in request.session.items):
+        request.getfixturevalue("client_suite")
 
 
 @pytest.fixture
@@ -137,3 +148,11 @@ def test_jupyterlabs_own_client_library_works(start_service, node):
         "display": True, "input": "hi Ann\n", "comm": [1, 2, 3], "interrupted": "KeyboardInterrupt", "restarted": "NameError",
         "reconnected": "5", "session": True, "autorestart": True, "gone": True,
     }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_suite_of_jupyter_kernel_client_passes(client_suite):
+    for share in client_suite:
+        said = share.communicate(timeout=590)[0]
+        assert share.returncode == 0, said[-6000:]

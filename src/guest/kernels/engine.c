@@ -264,8 +264,10 @@ int engine_interrupt(struct engine *e, struct err *err)
         engine_signal(e, SIGINT);
         return 0;
     }
+    engine_get(e); /* sending parks, and the kernel may be removed meanwhile */
     r = engine_send(e, CHANNEL_CONTROL, "interrupt_request", STR("{}"), &ask, err);
     engine_forget(&ask);
+    engine_put(e);
     return r;
 }
 

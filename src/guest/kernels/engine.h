@@ -15,7 +15,8 @@
 #include "io/spawn.h"
 
 struct engine {
-    unsigned refs; /* its owner, and each of its coroutines */
+    unsigned refs;   /* its owner, and each of its coroutines */
+    uint64_t number; /* no other engine has had it, unlike the address */
     struct kernelspec *spec;
     struct kernel *owner;            /* NULL: parked, or given up */
     struct environment *environment; /* of the sandbox, as it knows it */

@@ -16,8 +16,6 @@
 #include "guest/kernels/warm.h"
 #include "guest/services/python.h"
 
-enum { FORK_MS = 15000 };
-
 bool engine_gone(const struct engine *e)
 {
     struct pollfd p = { .fd = e->pidfd, .events = POLLIN };
@@ -70,7 +68,7 @@ static int write_connection(struct engine *e, struct err *err)
 
     if (!ipc && free_ports(ports, ARRAY_LEN(ports), err))
         return -1;
-    buf_printf(&base, "%s/%llu", kernels.dir, (unsigned long long)kernels.started);
+    buf_printf(&base, "%s/%llu", kernels.dir, (unsigned long long)e->number);
     json_open(&b, '{');
     json_kv_str(&b, "transport", ipc ? "ipc" : "tcp");
     json_kv_str(&b, "ip", ipc ? buf_cstr(&base) : "127.0.0.1");
@@ -177,7 +175,8 @@ static int start_forked(struct engine *e, const char *cwd, char **envp, struct e
     };
 
     warm_prepare(e->spec->python, kernels.dir, kernels.log);
-    if (warm_fork(&r, co_in(FORK_MS), &e->pid, &e->pidfd, err))
+    /* half: the rest is for a plain start, should the parent hang */
+    if (warm_fork(&r, co_in(kernels_limits.start_ms / 2), &e->pid, &e->pidfd, err))
         return -1;
     e->forked = true;
     return 0;
@@ -221,7 +220,7 @@ struct engine *engine_start(struct kernelspec *spec, const char *cwd, const stru
     e->environment = environment_now();
     co_cond_init(&e->changed);
     list_init(&e->asking);
-    kernels.started++;
+    e->number = ++kernels.started;
     kernels.engines++;
     id_hex(e->key, 64);
     signer_init(&e->signer, str_of(e->key));

@@ -23,8 +23,8 @@ struct context {
     const struct language *language;
     char *cwd;
     bool is_default, gone;
-    struct engine *prepared; /* whom the display hooks were given to; compared, never used */
-    bool running;            /* one execution at a time */
+    uint64_t prepared; /* the engine that the display hooks were given to */
+    bool running;      /* one execution at a time */
     struct co_cond freed;
 };
 
@@ -47,10 +47,32 @@ static void context_putp(struct context **c)
         context_put(*c);
 }
 
+static void remove_context(struct context *c)
+{
+    if (c->gone)
+        return;
+    c->gone = true;
+    list_remove(&c->all);
+    kernel_remove(c->kernel);
+    co_cond_wake(&c->freed);
+    context_put(c); /* the list's */
+}
+
+/* Kernels can also be ended on the other port: their contexts go when somebody looks. */
+static void drop_ended(void)
+{
+    struct context *c;
+
+    list_each(c, &contexts, all)
+        if (c->kernel->removed)
+            remove_context(c); /* does not park: that is done */
+}
+
 static struct context *find_context(struct str id)
 {
     struct context *c;
 
+    drop_ended();
     list_each(c, &contexts, all)
         if (str_is(id, c->kernel->id)) {
             c->refs++;
@@ -66,17 +88,6 @@ static struct context *need_context(struct str id, struct err *err)
     if (!c)
         err_set(err, ERR_NOT_FOUND, "Context %.*s not found", (int)MIN(id.n, (size_t)64), id.p);
     return c;
-}
-
-static void remove_context(struct context *c)
-{
-    if (c->gone)
-        return;
-    c->gone = true;
-    list_remove(&c->all);
-    kernel_remove(c->kernel);
-    co_cond_wake(&c->freed);
-    context_put(c); /* the list's */
 }
 
 static struct kernel *start_kernel(const struct language *l, const char *cwd, struct err *err)
@@ -118,13 +129,15 @@ static struct context *find_default(const struct language *l)
 {
     struct context *c;
 
+    drop_ended();
     list_each(c, &contexts, all)
         if (c->is_default && c->language == l) {
             if (c->kernel->state != KERNEL_DEAD) {
                 c->refs++;
                 return c;
             }
-            c->is_default = false;
+            remove_context(c); /* may park: the list is another one then */
+            return find_default(l);
         }
     return NULL;
 }
@@ -191,9 +204,9 @@ static int prepare(struct context *c, struct engine *e, struct err *err)
 {
     AUTO(buf_free) struct buf code = { 0 };
 
-    if (c->prepared == e || !c->language->ipython)
+    if (c->prepared == e->number || !c->language->ipython)
         return 0;
-    c->prepared = e;
+    c->prepared = e->number;
     buf_puts(&code, "exec(compile(");
     scan_quote(&code, interpreter_py);
     buf_puts(&code, ", '<cove>', 'exec'), {'__name__': 'cove_interpreter'})");
@@ -405,13 +418,15 @@ static int execute(struct call *c, struct context *x, const struct execute_body 
     return result;
 }
 
-static int lock(struct context *x, struct err *err)
+static int lock(struct context *x, const struct call *c, struct err *err)
 {
     while (x->running && !x->gone)
         if (co_cond_wait(&x->freed, NEVER))
             return err_set(err, ERR_GONE, "cancelled");
     if (x->gone)
         return err_set(err, ERR_NOT_FOUND, "Context %s not found", x->kernel->id);
+    if (conn_peer_left(c->conn)) /* while it waited for its turn: its code is not run at all */
+        return err_set(err, ERR_GONE, "the client left");
     x->running = true;
     return 0;
 }
@@ -431,7 +446,7 @@ static int post_execute(struct call *c, void *body, struct err *err)
         l = language_find(b->language, err);
         x = l ? default_context(l, err) : NULL;
     }
-    if (!x || lock(x, err))
+    if (!x || lock(x, c, err))
         return -1;
     r = execute(c, x, b, err);
     x->running = false;
@@ -462,6 +477,7 @@ static int get_contexts(struct call *c, void *body, struct err *err)
     struct context *x;
 
     (void)body, (void)err;
+    drop_ended();
     json_open(&json, '[');
     list_each(x, &contexts, all)
         write_context(x, &json);

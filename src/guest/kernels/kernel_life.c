@@ -226,6 +226,12 @@ static int begin(struct kernel *k, const struct kernel_spec *s, struct err *err)
         kernels.count--;
         return -1;
     }
+    if (kernels_find(str_of(k->id))) { /* the same id was asked for twice, and we have parked */
+        kernels.count--;
+        engine_kill(e);
+        engine_put(e);
+        return err_set(err, ERR_CONFLICT, "kernel %s exists already", k->id);
+    }
     set_engine(k, e);
     if (e->ready)
         kernel_set_state(k, KERNEL_IDLE);
@@ -290,6 +296,11 @@ static int replace(struct kernel *k, enum kernel_state how, struct err *err)
     e = k->removed ? NULL : new_engine(k, err);
     if (!e)
         return k->removed ? err_set(err, ERR_NOT_FOUND, "the kernel was removed") : -1;
+    if (k->removed) { /* while the new one began: nobody else knows of it to end it */
+        engine_kill(e);
+        engine_put(e);
+        return err_set(err, ERR_NOT_FOUND, "the kernel was removed");
+    }
     set_engine(k, e);
     engine_get(e);
     r = engine_wait(e, co_in(kernels_limits.start_ms), err);
@@ -306,7 +317,7 @@ static int restart(struct kernel *k, enum kernel_state how, struct err *err)
     k->restarting = false;
     if (r && !k->removed)
         fail_for_good(k, err->msg);
-    else if (!r)
+    else if (!r && !k->removed)
         kernel_set_state(k, KERNEL_IDLE);
     kernels_prepare();
     return r;

@@ -46,18 +46,19 @@ static int open_kernel_log(struct err *err)
  * the REST service. Without a Python there are still other kernels, and commands. */
 static void export_python(const struct python *p)
 {
+    static const char *const ours[] = { "PATH", "VIRTUAL_ENV", "SSL_CERT_FILE" };
     AUTO(arena_free) struct arena a = { 0 };
     char **envp = p ? python_envp(p, &a) : NULL;
 
-    for (; envp && *envp; envp++) {
-        char *eq = strchr(*envp, '=');
+    if (p)
+        unsetenv("PYTHONHOME"); /* it would make an environment's Python look elsewhere */
+    for (; envp && *envp; envp++)
+        for (size_t i = 0; i < ARRAY_LEN(ours); i++) {
+            size_t n = strlen(ours[i]);
 
-        if (eq && (!strncmp(*envp, "PATH=", 5) || !strncmp(*envp, "VIRTUAL_ENV=", 12))) {
-            AUTO(freep) char *name = xstrndup(*envp, (size_t)(eq - *envp));
-
-            setenv(name, eq + 1, 1);
+            if (!strncmp(*envp, ours[i], n) && (*envp)[n] == '=')
+                setenv(ours[i], *envp + n + 1, 1);
         }
-    }
 }
 
 static const struct python *python; /* NULL: none was found */

@@ -123,13 +123,18 @@ static int list_sessions(struct call *c, void *body, struct err *err)
     return call_reply_json(c, 200, &json);
 }
 
+static bool names_one(const struct session_kernel *wanted)
+{
+    return wanted && wanted->id && *wanted->id;
+}
+
 /* The kernel that a body names, with a reference: one that runs, or a new one. */
 static struct kernel *kernel_for(const struct session_kernel *wanted, const char *path,
                                  struct err *err)
 {
     struct kernel *k;
 
-    if (wanted && wanted->id && *wanted->id) {
+    if (names_one(wanted)) {
         k = kernels_find(str_of(wanted->id));
         if (k)
             return kernel_get(k);
@@ -141,6 +146,14 @@ static struct kernel *kernel_for(const struct session_kernel *wanted, const char
                                              .env = &(struct map){ 0 } },
                       err);
     return k ? kernel_get(k) : NULL;
+}
+
+/* It was for a session that is not to be: a new one nobody else knows. */
+static void give_back(const struct session_kernel *wanted, struct kernel *k)
+{
+    if (!names_one(wanted))
+        kernel_remove(k);
+    kernel_put(k);
 }
 
 /* 501 with both messages: what notebook front ends look at when a kernel spec is missing. */
@@ -188,7 +201,7 @@ static int post_session(struct call *c, void *body, struct err *err)
             return err->code == ERR_NOT_FOUND ? no_such_spec(c, err) : -1;
         s = find_path(b->path); /* starting a kernel parks: another may have been quicker */
         if (s) {
-            kernel_put(k);
+            give_back(b->kernel, k);
             return err_set(err, ERR_CONFLICT, "a session of %.100s was just made", b->path);
         }
         s = make(b, k);
@@ -242,7 +255,7 @@ static int patch_session(struct call *c, void *body, struct err *err)
             return err->code == ERR_NOT_FOUND ? no_such_spec(c, err) : -1;
         s = find(c, err);
         if (!s) {
-            kernel_put(k);
+            give_back(b->kernel, k);
             return -1;
         }
     }

@@ -277,7 +277,8 @@ int warm_fork(const struct warm_request *r, int64_t until, pid_t *pid, int *pidf
         if (co_cond_wait(&w->changed, until)) {
             /* Answers come by order, so this one would go to the next in line: end it all. */
             list_remove(&me.node);
-            kill(w->child.pid, SIGKILL);
+            if (!w->child.reaped)
+                kill(w->child.pid, SIGKILL);
             return err_sys(err, "waiting for a kernel to be forked");
         }
     if (me.pidfd < 0)

@@ -43,19 +43,26 @@ int environment_send(int sock, char *const *envp, struct err *err)
 
 /* ---- taking ---- */
 
-static void apply(const char *text, size_t n)
+bool environment_next(struct str *rest, struct str *name, struct str *value)
 {
-    clearenv();
-    for (size_t at = 0, len; at < n; at += len + 1) {
-        const char *one = text + at, *eq;
-        AUTO(freep) char *name = NULL;
+    struct str item;
 
-        len = strnlen(one, n - at);
-        eq = memchr(one, '=', len);
-        if (!eq || eq == one || at + len == n)
-            continue;
-        name = xstrndup(one, (size_t)(eq - one));
-        setenv(name, eq + 1, 1); /* copies: what getenv() gave before stays readable */
+    /* the last one must have its NUL too: without it, it was cut */
+    while (rest->n && str_cut(*rest, 0, &item, rest))
+        if (str_cut(item, '=', name, value) && name->n)
+            return true;
+    return false;
+}
+
+static void apply(struct str text)
+{
+    struct str name, value;
+
+    clearenv();
+    while (environment_next(&text, &name, &value)) {
+        AUTO(freep) char *copy = xstrndup(name.p, name.n);
+
+        setenv(copy, value.p, 1); /* copies: what getenv() gave before stays readable */
     }
     environment_put(TAKE(current, NULL));
     if (on_change)
@@ -71,7 +78,7 @@ static void take(int fd)
         return;
     text = xmalloc((size_t)size + 1);
     if (pread(fd, text, (size_t)size, 0) == (ssize_t)size)
-        apply(text, (size_t)size);
+        apply((struct str){ text, (size_t)size });
 }
 
 void environment_refresh(void)

@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/field.h"
+#include "base/str.h"
 
 enum { ENVIRONMENT_SOCKET = 0 }; /* the service's descriptor */
 
@@ -20,6 +21,10 @@ int environment_send(int sock, char *const *envp, struct err *err);
 /* The service's side. */
 void environment_watch(void (*changed)(void)); /* called after each change; NULL: nothing to do */
 void environment_refresh(void); /* takes what has come: one call to the kernel when nothing has */
+
+/* One item of what was sent, and on; false: that was all. The value ends with a NUL. What is no
+ * item, or not whole, is passed over. */
+bool environment_next(struct str *rest, struct str *name, struct str *value);
 
 /* What it was at some moment; counted. */
 struct environment;

@@ -34,6 +34,10 @@ class Services:
     def told(self):
         return self.log.read_text(errors="replace")
 
+    def said(self):
+        """What the service itself says, in its own log."""
+        return (self.shared / "sandbox-services.log").read_text(errors="replace")
+
     def ports(self):
         return {name: int(port) for name, port in re.findall(r'\\"(\w+)\\":(\d{3,5})}', self.told())}
 
