@@ -4,7 +4,10 @@ import contextlib
 import json
 import os
 import pathlib
+import platform
+import shlex
 import subprocess
+import zipfile
 
 import pytest
 
@@ -79,6 +82,36 @@ def test_an_index_that_is_not_there_is_said_and_leaves_nothing(data):
     done = layer(data, "add", "python", "--index", "http://nowhere.invalid/simple", status=1)
     assert "the package index cannot be read" in done.stderr
     assert not [p for p in (data.data / "layers").iterdir() if not p.name.startswith(".")]
+
+
+UV = """#!/bin/sh
+while [ "$1" != --target ]; do shift; done
+target=$2
+while [ "$1" != -- ]; do shift; done
+for name; do [ "$name" = -- ] || { mkdir "$target/$name"; echo "name = '$name'" > "$target/$name/__init__.py"; }; done
+cp "$0" "$target/from-$(stat -c %F /wheels)"
+"""
+
+
+def test_wheels_of_the_operators_own_need_no_index_and_the_same_are_the_same_layer(data, folder):
+    """uv too is taken from there; here it is a script, so that nothing comes from outside."""
+    wheels = pathlib.Path(folder, "wheels")
+    wheels.mkdir()
+    for version in "9.8.0", "9.10.0":
+        with zipfile.ZipFile(wheels / f"uv-{version}-py3-none-manylinux_2_17_{platform.machine()}.whl", "w") as wheel:
+            wheel.writestr(f"uv-{version}.data/scripts/uv", UV if version == "9.10.0" else "the older one")
+    env = {"PIP_FIND_LINKS": str(wheels), "PIP_INDEX_URL": "http://nowhere.invalid/simple"}
+    said = layer(data, "add", "python", "--with", "probe,other", env=env)
+    assert "installing ipykernel, pyautogui, pillow, probe, other" in said.stderr and "as before" not in said.stdout
+    one = json.loads(layer(data, "list", "--json").stdout)[0]
+    assert one["requirements"][-2:] == ["probe", "other"]
+    assert ", as before" in layer(data, "add", "python", "--with", "probe,other", env=env).stdout
+    assert json.loads(layer(data, "list", "--json").stdout)[0]["id"] == one["id"]
+    other = json.loads(layer(data, "add", "python", "--with", "probe", "--json", env=env).stdout)
+    assert other["id"] != one["id"]
+    code = json.dumps({"code": "import probe; print(probe.name, probe.__file__)"})
+    said = json.loads(data.said(f"curl -s localhost:8765/execute -d {shlex.quote(code)}", timeout=120))
+    assert said["stdout"].startswith("probe /opt/cove/python/lib/python"), said
 
 
 @pytest.mark.slow
