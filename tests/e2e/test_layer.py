@@ -114,6 +114,19 @@ def test_wheels_of_the_operators_own_need_no_index_and_the_same_are_the_same_lay
     assert said["stdout"].startswith("probe /opt/cove/python/lib/python"), said
 
 
+MAKE_WHEEL = """python3 - <<'.'
+import json, zipfile
+with zipfile.ZipFile("/tmp/probe-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("probe.py", "")
+    wheel.writestr("probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: probe\\nVersion: 1.0\\n")
+    wheel.writestr("probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    wheel.writestr("probe-1.0.dist-info/RECORD", "")
+json.dump({"code": "import probe; print(probe.__file__.split('/python3.')[0])", "packages": ["/tmp/probe-1.0-py3-none-any.whl"]},
+          open("/tmp/request", "w"))
+.
+"""
+
+
 @pytest.mark.slow
 def test_the_python_layer_is_built_once_and_works_offline(data):
     env = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_CERT"))}
@@ -123,5 +136,8 @@ def test_the_python_layer_is_built_once_and_works_offline(data):
     code = "import ipykernel, zmq; print(ipykernel.__file__)"
     said = json.loads(data.said(f"curl -s localhost:8765/execute -d '{json.dumps({'code': code})}'", timeout=120))
     assert said["stdout"].startswith("/opt/cove/python/lib/python"), said
+    # what is installed goes into the sandbox's own environment: with the layer's uv, here without a network, from a file
+    said = json.loads(data.said(MAKE_WHEEL + "curl -s localhost:8765/execute -d @/tmp/request", timeout=120))
+    assert said == {"stdout": "/home/user/.local/share/cove/python/lib\n", "stderr": ""}
     said = json.loads(data.said("curl -s localhost:8765/execute -d '{\"code\": \"1\", \"packages\": [\"numpy\"]}'"))
     assert said["stderr"].startswith("Failed to install packages: numpy\nthis sandbox has no network"), said
