@@ -25,6 +25,7 @@ PLACE = "/opt/cove/python"
 ROOT = "/tmp/layer"  # what is in force now may be seen at its place already
 LAYER = ROOT + PLACE
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+WHEELS = "/wheels"  # the operator's own, where he has some
 
 
 def say(text):
@@ -92,8 +93,8 @@ def runs_here(name):
         and re.fullmatch(r"[0-9.]+", name.split("-")[1])
 
 
-def fetch_uv(target):
-    """A wheel is a zip: the program is in its .data/scripts."""
+def download_uv():
+    """Name and bytes of the newest wheel that the first index with any has."""
     problem = "no index has uv for this machine"
     for index in indexes():
         try:
@@ -110,6 +111,18 @@ def fetch_uv(target):
     body = fetch(address)[0]
     if digest and hashlib.sha256(body).hexdigest() != digest:
         fail(f"{name} is not what the index says it is")
+    return name, body
+
+
+def fetch_uv(target):
+    """A wheel is a zip: the program is in its .data/scripts."""
+    given = [name for name in os.listdir(WHEELS) if runs_here(name)] if os.path.isdir(WHEELS) else []
+    if given:
+        name = max(given, key=version_key)
+        with open(f"{WHEELS}/{name}", "rb") as file:
+            body = file.read()
+    else:
+        name, body = download_uv()
     with zipfile.ZipFile(io.BytesIO(body)) as wheel:
         script = next(n for n in wheel.namelist() if n.endswith("/scripts/uv"))
         with wheel.open(script) as source, open(target, "wb") as file:
@@ -124,7 +137,7 @@ def install(uv, requirements):
     environment = dict(os.environ, UV_CACHE_DIR="/tmp/uv-cache", UV_LINK_MODE="copy", UV_NO_CONFIG="1")
     if not environment.get("SSL_CERT_FILE") and os.path.exists(CERTIFICATES):
         environment["SSL_CERT_FILE"] = CERTIFICATES
-    wheels = ["--find-links", "/wheels"] if os.path.isdir("/wheels") else []
+    wheels = ["--find-links", WHEELS] if os.path.isdir(WHEELS) else []
     command = [uv, "pip", "install", "--no-progress", "--python", sys.executable, "--target", target,
                *wheels, "--", *requirements]
     if subprocess.run(command, env=environment, stdout=sys.stderr).returncode:

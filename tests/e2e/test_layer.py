@@ -4,7 +4,10 @@ import contextlib
 import json
 import os
 import pathlib
+import platform
+import shlex
 import subprocess
+import zipfile
 
 import pytest
 
@@ -81,6 +84,49 @@ def test_an_index_that_is_not_there_is_said_and_leaves_nothing(data):
     assert not [p for p in (data.data / "layers").iterdir() if not p.name.startswith(".")]
 
 
+UV = """#!/bin/sh
+while [ "$1" != --target ]; do shift; done
+target=$2
+while [ "$1" != -- ]; do shift; done
+for name; do [ "$name" = -- ] || { mkdir "$target/$name"; echo "name = '$name'" > "$target/$name/__init__.py"; }; done
+cp "$0" "$target/from-$(stat -c %F /wheels)"
+"""
+
+
+def test_wheels_of_the_operators_own_need_no_index_and_the_same_are_the_same_layer(data, folder):
+    """uv too is taken from there; here it is a script, so that nothing comes from outside."""
+    wheels = pathlib.Path(folder, "wheels")
+    wheels.mkdir()
+    for version in "9.8.0", "9.10.0":
+        with zipfile.ZipFile(wheels / f"uv-{version}-py3-none-manylinux_2_17_{platform.machine()}.whl", "w") as wheel:
+            wheel.writestr(f"uv-{version}.data/scripts/uv", UV if version == "9.10.0" else "the older one")
+    env = {"PIP_FIND_LINKS": str(wheels), "PIP_INDEX_URL": "http://nowhere.invalid/simple"}
+    said = layer(data, "add", "python", "--with", "probe,other", env=env)
+    assert "installing ipykernel, pyautogui, pillow, probe, other" in said.stderr and "as before" not in said.stdout
+    one = json.loads(layer(data, "list", "--json").stdout)[0]
+    assert one["requirements"][-2:] == ["probe", "other"]
+    assert ", as before" in layer(data, "add", "python", "--with", "probe,other", env=env).stdout
+    assert json.loads(layer(data, "list", "--json").stdout)[0]["id"] == one["id"]
+    other = json.loads(layer(data, "add", "python", "--with", "probe", "--json", env=env).stdout)
+    assert other["id"] != one["id"]
+    code = json.dumps({"code": "import probe; print(probe.name, probe.__file__)"})
+    said = json.loads(data.said(f"curl -s localhost:8765/execute -d {shlex.quote(code)}", timeout=120))
+    assert said["stdout"].startswith("probe /opt/cove/python/lib/python"), said
+
+
+MAKE_WHEEL = """python3 - <<'.'
+import json, zipfile
+with zipfile.ZipFile("/tmp/probe-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("probe.py", "")
+    wheel.writestr("probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: probe\\nVersion: 1.0\\n")
+    wheel.writestr("probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    wheel.writestr("probe-1.0.dist-info/RECORD", "")
+json.dump({"code": "import probe; print(probe.__file__.split('/python3.')[0])", "packages": ["/tmp/probe-1.0-py3-none-any.whl"]},
+          open("/tmp/request", "w"))
+.
+"""
+
+
 @pytest.mark.slow
 def test_the_python_layer_is_built_once_and_works_offline(data):
     env = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_CERT"))}
@@ -90,5 +136,8 @@ def test_the_python_layer_is_built_once_and_works_offline(data):
     code = "import ipykernel, zmq; print(ipykernel.__file__)"
     said = json.loads(data.said(f"curl -s localhost:8765/execute -d '{json.dumps({'code': code})}'", timeout=120))
     assert said["stdout"].startswith("/opt/cove/python/lib/python"), said
+    # what is installed goes into the sandbox's own environment: with the layer's uv, here without a network, from a file
+    said = json.loads(data.said(MAKE_WHEEL + "curl -s localhost:8765/execute -d @/tmp/request", timeout=120))
+    assert said == {"stdout": "/home/user/.local/share/cove/python/lib\n", "stderr": ""}
     said = json.loads(data.said("curl -s localhost:8765/execute -d '{\"code\": \"1\", \"packages\": [\"numpy\"]}'"))
     assert said["stderr"].startswith("Failed to install packages: numpy\nthis sandbox has no network"), said

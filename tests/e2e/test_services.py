@@ -4,11 +4,13 @@ die; and the REST service among them. Run by hand here; in sandboxes at the end.
 import concurrent.futures
 import json
 import os
+import pathlib
 import resource
 import shutil
 import signal
 import socket
 import subprocess
+import zipfile
 
 import pytest
 
@@ -249,6 +251,32 @@ def test_packages_that_cannot_be_installed_are_told_in_the_tools_words(start_ser
     said = made.execute("print('never')", packages=["a", "--b"])
     assert said["stdout"] == "" and said["stderr"].startswith("Failed to install packages: a, --b\n")
     assert "uv says no: pip install" in said["stderr"] and " -- a --b" in said["stderr"]
+
+
+def write_wheel(path, name, files):
+    info = f"{name}-1.0.dist-info"
+    files = files | {f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+                     f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    with zipfile.ZipFile(path / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        for member, text in files.items():
+            entry = zipfile.ZipInfo(member)
+            entry.external_attr = (0o100755 if "/scripts/" in member else 0o100644) << 16
+            wheel.writestr(entry, text)
+        wheel.writestr(f"{info}/RECORD", "".join(f"{member},,\n" for member in [*files, f"{info}/RECORD"]))
+
+
+PATH = "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@pytest.mark.skipif(subprocess.run(["/usr/bin/python3", "-c", "import pip"], capture_output=True).returncode or shutil.which("uv", path=PATH),
+                    reason="needs a machine whose Python has pip, and no uv")
+def test_uv_is_brought_by_pip_where_it_is_missing(start_services, folder):
+    uv = "#!/bin/sh\nfor last; do :; done\ncd $(dirname $0)/../lib/python3*/site-packages && echo \"x = '$last'\" > $last.py\n"
+    write_wheel(pathlib.Path(folder), "uv", {"uv-1.0.data/scripts/uv": uv})
+    made = start_services(env={"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": folder})
+    for package in "probe", "other":
+        assert made.execute(f"import {package}; print({package}.x)", packages=[package]) == {"stdout": f"{package}\n", "stderr": ""}
+    assert {"name": "uv", "version": "1.0"} in made.call("GET", "/packages").json
 
 
 def test_without_python_it_says_which_command_is_missing(start_services, folder):

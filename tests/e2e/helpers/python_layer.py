@@ -8,9 +8,9 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".cache/venv-kernels/bin/python"
 
-# Every file of ipykernel and of what it needs, below site-packages.
+# Every file of ipykernel and of what it needs, below site-packages, and what Python has compiled of them.
 CLOSURE = r"""
-import importlib.metadata as m, re, sys
+import importlib.metadata as m, importlib.util, os, re, sys
 done, todo = set(), ["ipykernel"]
 print("python%d.%d" % sys.version_info[:2])
 while todo:
@@ -24,8 +24,13 @@ while todo:
         continue
     todo += [re.match(r"[A-Za-z0-9._-]+", r)[0] for r in found.requires or [] if "extra ==" not in r]
     for file in found.files or []:
-        if not str(file).startswith("..") and "/tests/" not in str(file) and not str(file).endswith(".pyc"):
-            print(found.locate_file(file), file, sep="\t")
+        if str(file).startswith("..") or "/tests/" in str(file) or str(file).endswith(".pyc"):
+            continue
+        print(found.locate_file(file), file, sep="\t")
+        if str(file).endswith(".py"):
+            cached = importlib.util.cache_from_source(str(file))
+            if os.path.exists(found.locate_file(cached)):
+                print(found.locate_file(cached), cached, sep="\t")
 """
 
 
@@ -44,5 +49,5 @@ def put(data):
             continue
         target = site / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+        shutil.copy2(source, target)        # with its time: what is compiled is of the source of that moment
     (layers / "python").symlink_to("python-test")
