@@ -75,7 +75,8 @@ def nothing_is_left():
     before = belongings()
     yield
     cove.stop_private_servers()
-    if sys.version_info < (3, 10):  # the last pytest-asyncio for it leaves a loop open, whatever is tested
+    if sys.version_info < (3, 10):
+        # The last pytest-asyncio for it leaves a loop open, whatever is tested.
         asyncio.get_event_loop_policy().get_event_loop().close()
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
