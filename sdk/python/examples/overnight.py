@@ -11,7 +11,10 @@ from cove import NotSupportedError, Sandbox
 def main() -> None:
     sandbox = Sandbox.create(timeout=3600, on_expiry="pause", metadata={"work": "overnight"})
     try:
-        work = sandbox.commands.start("for i in $(seq 1 100000); do echo $i > at; sleep 0.05; done")
+        # Whoever reads a file while it is written sees a part of it: a new one takes its place at once.
+        work = sandbox.commands.start(
+            "for i in $(seq 1 100000); do echo $i > new; mv new at; sleep 0.05; done"
+        )
         time.sleep(0.5)
         try:
             sandbox.pause()
@@ -23,7 +26,7 @@ def main() -> None:
         # In the morning, perhaps in another process: found by its metadata, awake with the first call.
         info = Sandbox.list(metadata={"work": "overnight"}, client=sandbox.client)[0]
         again = Sandbox.connect(info.id, client=sandbox.client)
-        first = int(again.files.read("at") or 0)
+        first = int(again.files.read("at"))
         time.sleep(0.5)
         print(
             "morning:",

@@ -24,8 +24,9 @@ from typing import (
 import httpx
 
 from .. import errors
-from .._io import async_call, async_closing, async_pieces
+from .._io import async_call, async_closing, async_pieces, async_sleep
 from .._types import Entry, FileEvent
+from .._wire import retry_delay
 from .guest import AsyncGuest
 from .transport import lost
 
@@ -59,12 +60,22 @@ class AsyncFiles:
     async def read_bytes(
         self, path: str, *, user: Optional[str] = None, progress: Progress = None
     ) -> bytes:
-        """A file as it is."""
-        found = bytearray()
-        async with self.open_read(path, user=user, progress=progress) as pieces:
-            async for piece in pieces:
-                found += piece
-        return bytes(found)
+        """A file as it is. One that changes size while it is read is read again from the start, and so is one
+        whose connection breaks; `progress` begins again, too."""
+        attempt = 0
+        while True:
+            found = bytearray()
+            try:
+                async with self.open_read(path, user=user, progress=progress) as pieces:
+                    async for piece in pieces:
+                        found += piece
+                return bytes(found)
+            except errors.ConnectionLostError:
+                delay = retry_delay(attempt, repeatable=True)
+                if delay is None:
+                    raise
+            await async_sleep(delay)
+            attempt += 1
 
     @asynccontextmanager
     async def open_read(

@@ -25,8 +25,9 @@ from typing import (
 import httpx
 
 from .. import errors
-from .._io import call, closing, pieces
+from .._io import call, closing, pieces, sleep
 from .._types import Entry, FileEvent
+from .._wire import retry_delay
 from .guest import Guest
 from .transport import lost
 
@@ -60,12 +61,22 @@ class Files:
     def read_bytes(
         self, path: str, *, user: Optional[str] = None, progress: Progress = None
     ) -> bytes:
-        """A file as it is."""
-        found = bytearray()
-        with self.open_read(path, user=user, progress=progress) as pieces:
-            for piece in pieces:
-                found += piece
-        return bytes(found)
+        """A file as it is. One that changes size while it is read is read again from the start, and so is one
+        whose connection breaks; `progress` begins again, too."""
+        attempt = 0
+        while True:
+            found = bytearray()
+            try:
+                with self.open_read(path, user=user, progress=progress) as pieces:
+                    for piece in pieces:
+                        found += piece
+                return bytes(found)
+            except errors.ConnectionLostError:
+                delay = retry_delay(attempt, repeatable=True)
+                if delay is None:
+                    raise
+            sleep(delay)
+            attempt += 1
 
     @contextmanager
     def open_read(
