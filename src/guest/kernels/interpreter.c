@@ -61,11 +61,13 @@ static void remove_context(struct context *c)
 /* Kernels can also be ended on the other port: their contexts go when somebody looks. */
 static void drop_ended(void)
 {
-    struct context *c;
+    for (struct list *at = contexts.next, *next; at != &contexts; at = next) {
+        struct context *c = CONTAINER_OF(at, struct context, all);
 
-    list_each(c, &contexts, all)
+        next = at->next;
         if (c->kernel->removed)
             remove_context(c); /* does not park: that is done */
+    }
 }
 
 static struct context *find_context(struct str id)
