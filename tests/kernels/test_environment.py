@@ -102,3 +102,16 @@ def test_a_warm_service_runs_before_anybody_asks_and_moves_when_told(tmp_path):
         assert guest.execute("print(1)") == "1\n"
     finally:
         guest.stop()
+
+
+def test_one_that_is_told_to_move_before_it_is_ready_is_warm_there_too(tmp_path):
+    """It is ended in the middle of its start, which is no failure: nothing may be put off."""
+    for n in range(8):
+        (tmp_path / str(n)).mkdir()
+        guest = Guest(tmp_path / str(n), "--warm", "kernels", "--set", "services.stop-ms=0")
+        try:
+            guest.init()
+            wait_for(lambda: guest.kernels()["state"] == "running", "the service")
+            assert guest.kernels()["failures"] == 0
+        finally:
+            guest.stop()

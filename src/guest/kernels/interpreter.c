@@ -58,23 +58,24 @@ static void remove_context(struct context *c)
     context_put(c); /* the list's */
 }
 
-/* Kernels can also be ended on the other port: their contexts go when somebody looks. */
+/* Kernels can also be ended on the other port: their contexts go with the next request. */
 static void drop_ended(void)
 {
-    struct context *c;
+    for (struct list *at = contexts.next, *next; at != &contexts; at = next) {
+        struct context *c = CONTAINER_OF(at, struct context, all);
 
-    list_each(c, &contexts, all)
+        next = at->next;
         if (c->kernel->removed)
             remove_context(c); /* does not park: that is done */
+    }
 }
 
 static struct context *find_context(struct str id)
 {
     struct context *c;
 
-    drop_ended();
     list_each(c, &contexts, all)
-        if (str_is(id, c->kernel->id)) {
+        if (str_is(id, c->kernel->id) && !c->kernel->removed) {
             c->refs++;
             return c;
         }
@@ -129,14 +130,14 @@ static struct context *find_default(const struct language *l)
 {
     struct context *c;
 
-    drop_ended();
     list_each(c, &contexts, all)
         if (c->is_default && c->language == l) {
-            if (c->kernel->state != KERNEL_DEAD) {
+            if (c->kernel->state != KERNEL_DEAD && !c->kernel->removed) {
                 c->refs++;
                 return c;
             }
-            remove_context(c); /* may park: the list is another one then */
+            c->is_default = false;
+            kernel_remove(c->kernel); /* may park: the list is another one then */
             return find_default(l);
         }
     return NULL;
@@ -477,7 +478,6 @@ static int get_contexts(struct call *c, void *body, struct err *err)
     struct context *x;
 
     (void)body, (void)err;
-    drop_ended();
     json_open(&json, '[');
     list_each(x, &contexts, all)
         write_context(x, &json);
@@ -560,6 +560,7 @@ static int first(struct call *c, struct err *err)
 {
     (void)c, (void)err;
     kernels_asked();
+    drop_ended();
     return 0;
 }
 

@@ -133,7 +133,7 @@ static bool live(struct door *d)
     closep(&d->tell);
     d->tell = -1;
     if (!ready)
-        return false;
+        return d->ending; /* told to end before it could say so: that is no failure of its own */
     if (WIFEXITED(d->child.status) &&
         (!WEXITSTATUS(d->child.status) || WEXITSTATUS(d->child.status) == SERVICE_YIELD))
         return true;
