@@ -1,5 +1,4 @@
 /* test_cgroup.c - limits on real processes, in cgroups of our own. Needs root. */
-#include "base/clock.h"
 #include "jail/cgroup.h"
 
 #include <errno.h>
@@ -14,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "jail/cgroup_files.h"
 #include "test.h"
