@@ -74,7 +74,7 @@ def port():
             transports.append(transport)
             try:
                 transport.start_server(server=Server())
-            except paramiko.SSHException:
+            except (paramiko.SSHException, EOFError, OSError):  # a client that left
                 pass
 
     thread = threading.Thread(target=accept, daemon=True)
