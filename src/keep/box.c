@@ -73,7 +73,7 @@ static void unwatch(struct box *b, struct source *s)
     s->fd = -1;
 }
 
-/* All but its files. */
+/* All but its files and its record. */
 static void release(struct box *b)
 {
     struct keeper *k = b->keeper;
@@ -96,22 +96,27 @@ static void release(struct box *b)
     b->jail = (struct jail){ .pidfd = -1, .sock = -1 };
     b->started = 0;
     source_close(b);
-    adopt_forget(b);
 }
 
+/* The record goes last: whenever we are killed, the next keeper knows whose files these are. One
+ * that sleeps has none, only its note, and that must go before its files. */
 void box_free(struct box *b)
 {
     struct keeper *k = b->keeper;
+    struct err err;
 
     release(b);
     list_remove(&b->all);
     k->nboxes--;
+    if (b->phase == PHASE_ASLEEP && adopt_record(b, &err))
+        log_warn("not recorded", KV("sandbox", b->id), KV("error", err.msg));
     if (b->noted)
         pause_forget(b);
     if (b->layer >= 0) {
         close(b->layer);
         reaper_delete(k, b->name, b->mounts);
     }
+    adopt_forget(b);
     closep(&b->mounts);
     free(b);
 }
@@ -120,6 +125,7 @@ void box_sleep(struct box *b)
 {
     log_info("its processes are gone, its files are kept", KV("sandbox", b->id));
     release(b);
+    adopt_forget(b);    /* its note says it all */
     closep(&b->mounts); /* at once: it may wake, and its files are mounted again */
     b->mounts = -1;
     b->phase = PHASE_ASLEEP;
