@@ -98,20 +98,28 @@ static void release(struct box *b)
     source_close(b);
 }
 
-/* The record goes last: whenever we are killed, the next keeper knows whose files these are. One
- * that sleeps has none, only its note, and that must go before its files. */
+/* The files of one that sleeps have a note and no record, and the note goes before they do:
+ * whenever we are killed, something says whose they are. */
+static void forget_note(struct box *b)
+{
+    bool sleeps = b->phase == PHASE_ASLEEP || b->phase == PHASE_WAITING;
+    struct err err;
+
+    if (b->noted && sleeps && adopt_record(b, &err))
+        log_warn("not recorded", KV("sandbox", b->id), KV("error", err.msg));
+    pause_forget(b);
+}
+
+/* The record goes last, for the same reason. */
 void box_free(struct box *b)
 {
     struct keeper *k = b->keeper;
-    struct err err;
 
     release(b);
     list_remove(&b->all);
     k->nboxes--;
-    if (b->phase == PHASE_ASLEEP && adopt_record(b, &err))
-        log_warn("not recorded", KV("sandbox", b->id), KV("error", err.msg));
     if (b->noted)
-        pause_forget(b);
+        forget_note(b);
     if (b->layer >= 0) {
         close(b->layer);
         reaper_delete(k, b->name, b->mounts);
@@ -526,7 +534,7 @@ void box_end(struct box *b, enum keep_reason reason)
 {
     if (b->phase == PHASE_ENDING)
         return;
-    pause_forget(b);
+    forget_note(b);
     if (b->phase == PHASE_ASLEEP) {
         end_asleep(b, reason);
         return;

@@ -12,6 +12,7 @@ import pytest
 from helpers.cove import CLEAR, COVE
 from helpers.keeper import (
     ENDED,
+    FILES_ONLY,
     OPEN,
     TIED,
     Names,
@@ -234,6 +235,19 @@ def test_keepers_may_die_again_and_again(start_keeper):
             assert client.wire("s3").run("echo", "on") == "on\n"
 
 
+def check_nothing_left(keeper, cove, ids):
+    """A kill is answered when nothing runs any more; the rest goes behind that."""
+    mine = f"box-{ids}{Names.suffix()}"
+    layers, notes = cove.data / "volume" / "layers", cove.data / "paused"
+
+    def left():
+        return [*cgroups_named(mine), *layers.glob(mine), *keeper.run_dir.glob("*/*"),
+                *notes.glob(f"{ids}{Names.suffix()}")]
+
+    collect_orphans()
+    wait_until(lambda: not left(), lambda: f"nothing is left: {left()} {keeper.log.read_text()}", 30)
+
+
 def test_a_keeper_killed_while_it_builds_leaves_nothing_half(start_keeper, cove):
     """Whatever was under way is either adopted and works, or gone."""
     keeper = start_keeper()
@@ -248,15 +262,27 @@ def test_a_keeper_killed_while_it_builds_leaves_nothing_half(start_keeper, cove)
             for id in client.list():
                 assert client.wire(id).run("echo", "on") == "on\n"
                 client.kill(id)
-    collect_orphans()
-    mine = "box-h*" + Names.suffix()
-    # a kill is answered when nothing runs any more; the rest goes behind that
-    layers = cove.data / "volume" / "layers"
+    check_nothing_left(keeper, cove, "h*")
 
-    def left():
-        return [*cgroups_named(mine), *layers.glob(mine), *keeper.run_dir.glob("*/*")]
 
-    wait_until(lambda: not left(), lambda: f"nothing is left: {left()} {keeper.log.read_text()}", 60)
+@pytest.mark.parametrize("asleep", [False, True])
+def test_a_keeper_killed_while_one_ends_leaves_nothing(start_keeper, cove, asleep):
+    """However far it was: the next one finishes it, or it is still there."""
+    keeper = start_keeper()
+    for n in range(20):
+        id = f"e{n}"
+        with keeper.client() as client:
+            client.create(id)
+            if asleep:
+                client.call("freeze", id, FILES_ONLY)
+            client.send(request("kill", id))
+            time.sleep(0.0003 * n)
+            keeper.kill()
+        keeper.start()
+        with keeper.client() as client:
+            for id in client.list():
+                client.kill(id)
+    check_nothing_left(keeper, cove, "e*")
 
 
 def namespaces(pid, kind):
