@@ -334,6 +334,8 @@ def test_records_that_are_none_are_left_alone(start_keeper):
     record = (boxes / full("one").decode()).read_bytes()
     keeper.kill()
     (boxes / "short").write_bytes(b"x")
+    (boxes / "half").write_bytes(record[:4096]) # of a keeper that was killed while it wrote it
+    assert len(record) > 4096
     (boxes / "other").write_bytes(record)       # says that it is another's
     (boxes / "Bad_Name").write_bytes(record)
     (boxes / "link").symlink_to("/etc/passwd")
