@@ -236,7 +236,8 @@ def test_keepers_may_die_again_and_again(start_keeper):
 
 
 def check_nothing_left(keeper, cove, ids):
-    """A kill is answered when nothing runs any more; the rest goes behind that."""
+    """A kill is answered when nothing runs any more; the rest goes behind that, and the cgroup of one
+    whose processes the kernel was not done with when the next reaper looks round, within 70 s."""
     mine = f"box-{ids}{Names.suffix()}"
     layers, notes = cove.data / "volume" / "layers", cove.data / "paused"
 
@@ -245,9 +246,10 @@ def check_nothing_left(keeper, cove, ids):
                 *notes.glob(f"{ids}{Names.suffix()}")]
 
     collect_orphans()
-    wait_until(lambda: not left(), lambda: f"nothing is left: {left()} {keeper.log.read_text()}", 30)
+    wait_until(lambda: not left(), lambda: f"nothing is left: {left()} {keeper.log.read_text()}", 90)
 
 
+@pytest.mark.timeout(180)
 def test_a_keeper_killed_while_it_builds_leaves_nothing_half(start_keeper, cove):
     """Whatever was under way is either adopted and works, or gone."""
     keeper = start_keeper()
@@ -265,6 +267,7 @@ def test_a_keeper_killed_while_it_builds_leaves_nothing_half(start_keeper, cove)
     check_nothing_left(keeper, cove, "h*")
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("asleep", [False, True])
 def test_a_keeper_killed_while_one_ends_leaves_nothing(start_keeper, cove, asleep):
     """However far it was: the next one finishes it, or it is still there."""
