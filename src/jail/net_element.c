@@ -137,7 +137,8 @@ static const char *port_of(const struct nlattr *element)
 static int see_elements(const struct nlmsghdr *h, void *arg)
 {
     const struct ports *p = arg;
-    const struct nlattr *a = NULL, *element;
+    const struct nlattr *a = NULL;
+    struct nlattr *element; /* libmnl walks it by a cast that drops const */
 
     while ((a = netlink_next(h, sizeof(struct nfgenmsg), a)))
         if (mnl_attr_get_type(a) == NFTA_SET_ELEM_LIST_ELEMENTS)
