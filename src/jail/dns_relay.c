@@ -58,7 +58,7 @@ static int bind_once(const struct net_plan *p, int type)
     return TAKE(fd, -1);
 }
 
-/* The relay before us gives up its lock and its ports in no certain order. */
+/* One of an earlier release gives up its lock and its ports in no certain order. */
 static int bind_port(const struct net_plan *p, int type)
 {
     for (int i = 0; i < BIND_TRIES; i++) {
@@ -139,6 +139,10 @@ _Noreturn static void run(const struct net_plan *p, pid_t parent)
         log_error("the name server relay ends", KV("error", err.msg));
         _exit(1);
     }
+    /* A process that ends closes by number, up or down, and may be put aside on the way: held below
+     * and above the ports, the lock goes after them. */
+    if (fcntl(lock, F_DUPFD_CLOEXEC, 0) < 0)
+        _exit(1);
     become_nobody();
     die_with(parent); /* a change of ids forgets it */
     if (first)

@@ -270,12 +270,18 @@ static void take_away(struct keeper *k, const struct record *r)
     keeper_unlink(k->records, r->id);
 }
 
-/* Its keeper died before the first word of it: there is nothing yet that it could describe. */
-static bool is_empty(const struct keeper *k, const char *id)
+/* Its keeper died while it wrote it first (a kill ends a write between two pages): there is nothing
+ * yet that it could describe. */
+static bool is_cut_short(const struct keeper *k, const char *id)
 {
+    AUTO(closep) int fd = openat(k->records, id, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    uint32_t head[2]; /* magic, size */
     struct stat st;
 
-    return !fstatat(k->records, id, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) && !st.st_size;
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
+        return false;
+    return !st.st_size || (read(fd, head, sizeof(head)) == sizeof(head) &&
+                           head[0] == RECORD_MAGIC && st.st_size < (off_t)head[1]);
 }
 
 /* -1: we cannot go on. */
@@ -286,7 +292,7 @@ static int consider(struct keeper *k, const char *id, struct err *err)
 
     err->code = ERR_NONE;
     if (read_record(k, id, &r)) {
-        if (is_empty(k, id))
+        if (is_cut_short(k, id))
             unlinkat(k->records, id, 0);
         else
             log_warn("a record that is not ours is left alone", KV("record", id));

@@ -73,7 +73,7 @@ static void unwatch(struct box *b, struct source *s)
     s->fd = -1;
 }
 
-/* All but its files. */
+/* All but its files and its record. */
 static void release(struct box *b)
 {
     struct keeper *k = b->keeper;
@@ -97,9 +97,21 @@ static void release(struct box *b)
     b->jail = (struct jail){ .pidfd = -1, .sock = -1, .net = -1 };
     b->started = 0;
     source_close(b);
-    adopt_forget(b);
 }
 
+/* The files of one that sleeps have a note and no record, and the note goes before they do:
+ * whenever we are killed, something says whose they are. */
+static void forget_note(struct box *b)
+{
+    bool sleeps = b->phase == PHASE_ASLEEP || b->phase == PHASE_WAITING;
+    struct err err;
+
+    if (b->noted && sleeps && adopt_record(b, &err))
+        log_warn("not recorded", KV("sandbox", b->id), KV("error", err.msg));
+    pause_forget(b);
+}
+
+/* The record goes last, for the same reason. */
 void box_free(struct box *b)
 {
     struct keeper *k = b->keeper;
@@ -108,11 +120,12 @@ void box_free(struct box *b)
     list_remove(&b->all);
     k->nboxes--;
     if (b->noted)
-        pause_forget(b);
+        forget_note(b);
     if (b->layer >= 0) {
         close(b->layer);
         reaper_delete(k, b->name, b->mounts);
     }
+    adopt_forget(b);
     closep(&b->mounts);
     free(b);
 }
@@ -121,6 +134,7 @@ void box_sleep(struct box *b)
 {
     log_info("its processes are gone, its files are kept", KV("sandbox", b->id));
     release(b);
+    adopt_forget(b);    /* its note says it all */
     closep(&b->mounts); /* at once: it may wake, and its files are mounted again */
     b->mounts = -1;
     b->phase = PHASE_ASLEEP;
@@ -525,7 +539,7 @@ void box_end(struct box *b, enum keep_reason reason)
 {
     if (b->phase == PHASE_ENDING)
         return;
-    pause_forget(b);
+    forget_note(b);
     if (b->phase == PHASE_ASLEEP) {
         end_asleep(b, reason);
         return;

@@ -130,7 +130,11 @@ def exposed(server, secret):
     found = []
     for name, pid in server.parts().items():
         for kind in "cmdline", "environ":
-            if secret.encode() in pathlib.Path(f"/proc/{pid}/{kind}").read_bytes():
+            try:
+                text = pathlib.Path(f"/proc/{pid}/{kind}").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue                # it has just ended
+            if secret.encode() in text:
                 found.append(f"{kind} of {name}")
     if secret in server.log.read_text():
         found.append("the log")

@@ -100,6 +100,9 @@ class Names:
         return re.sub(rf"-{cls.session}\d+", "", text)
 
 
+FILES_ONLY = struct.pack("=2I", 1, 0)   # of a freeze
+
+
 def full(id):
     """The id that the keeper knows; bytes are as they are."""
     return id if isinstance(id, bytes) else (id and id + Names.suffix()).encode()
