@@ -350,7 +350,8 @@ def test_a_port_that_was_lent_comes_back(server):
 
     def rest():
         return server.call("GET", "/health", key=None, headers={"E2b-Sandbox-Id": box.sandbox_id, "E2b-Sandbox-Port": "8765"})
-    assert rest().json["status"] in ("ok", "error")
+    first = rest()
+    assert first.status == 200 and first.json["status"] in ("ok", "error"), first.body
     assert "not available" not in rest().body.decode()
     box.kill()
     box = Sandbox.create(timeout=600, **server.sdk())

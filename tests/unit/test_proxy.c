@@ -354,6 +354,7 @@ static void early_end(void)
         talk("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", &b),
         0);
     check_has(&b, "HTTP/1.1 413 ");
+    check_has(&b, "\r\nConnection: close\r\n");
     check_has(&b, "\r\n\r\nbig");
     CHECK(clock_ms() - began < 1000);
 }
