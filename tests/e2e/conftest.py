@@ -32,7 +32,7 @@ proc.become_subreaper()
 @pytest.fixture(scope="module", autouse=True)
 def pointed_at_nothing(request):
     """Tests of a server say themselves where the SDKs find it: not at the guest of the session."""
-    if not request.module.__name__.rpartition(".")[2].startswith("test_serve"):
+    if not request.module.__name__.rpartition(".")[2].startswith(("test_serve", "test_services")):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
