@@ -262,8 +262,8 @@ static void put_framing(struct call *c, const struct exchange *x)
     }
     if (c->chunked)
         buf_add_str(b, STR("Transfer-Encoding: chunked\r\n"));
-    /* An answer before the request's end is most often a refusal, and the rest is not read: a client
-     * that is not told so sends its next request into a connection that we close. */
+    /* An answer before the request's end is most often a refusal, and the rest is not read: a
+     * client that is not told so sends its next request into a connection that we close. */
     c->close |= !c->head.keep || !c->body.done;
     if (c->close)
         buf_add_str(b, STR("Connection: close\r\n"));

@@ -276,8 +276,7 @@ int net_bridge_use(struct net_bridge *b, const struct net_plan *p, struct err *e
         return -1;
     }
     net_bridge_lock(b->lock, NET_LOCK_SETUP, F_UNLCK, false);
-    if (!alone)
-        forget_orphans(b, p);
+    forget_orphans(b, p);
     return 0;
 }
 

@@ -5,18 +5,27 @@
 
 static struct err err;
 
+/* Keepers with a sandbox each, numbers 1 and 2; false where nothing can be tested. */
+static bool start_two(struct netmaker *m, struct netmaker *n, struct net_slot *a,
+                      struct net_slot *b)
+{
+    if (!lab_start())
+        return false;
+    CHECK_INT(netmaker_start(m, &lab.options, &err), 0);
+    CHECK_INT(netmaker_start(n, &lab.options, &err), 0);
+    lab_slot(m, NET_OPEN, 1, a);
+    lab_slot(n, NET_OPEN, 2, b);
+    return true;
+}
+
 TEST(two_keepers_share_the_bridge_and_the_last_removes_it)
 {
     static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
     struct netmaker m, n;
     struct net_slot a, b;
 
-    if (!lab_start())
+    if (!start_two(&m, &n, &a, &b))
         return;
-    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
-    CHECK_INT(netmaker_start(&n, &lab.options, &err), 0);
-    lab_slot(&m, NET_OPEN, 1, &a);
-    lab_slot(&n, NET_OPEN, 2, &b);
     CHECK_INT(lab_inside(&a, LAB_ROOT, lab_tcp, &there), 0); /* loading again kept its entries */
     net_slot_release(&a);
     netmaker_stop(&m);
@@ -134,12 +143,8 @@ TEST(entries_of_a_killed_maker_go_when_the_next_keeper_comes)
     struct netmaker m, n;
     struct net_slot a, b;
 
-    if (!lab_start())
+    if (!start_two(&m, &n, &a, &b))
         return;
-    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
-    CHECK_INT(netmaker_start(&n, &lab.options, &err), 0);
-    lab_slot(&m, NET_OPEN, 1, &a);
-    lab_slot(&n, NET_OPEN, 2, &b);
     kill(n.pid, SIGKILL);
     net_slot_release(&b);
     netmaker_stop(&n);
@@ -153,6 +158,31 @@ TEST(entries_of_a_killed_maker_go_when_the_next_keeper_comes)
     net_slot_release(&a);
     net_slot_release(&b);
     netmaker_stop(&n);
+    netmaker_stop(&m);
+    lab_check_nothing_left();
+}
+
+TEST(entries_go_too_where_the_killed_maker_was_the_only_one)
+{
+    struct netmaker m;
+    struct net_slot a, b;
+
+    if (!lab_start())
+        return;
+    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
+    lab_slot(&m, NET_OPEN, 1, &a);
+    lab_slot(&m, NET_OPEN, 2, &b);
+    kill(m.pid, SIGKILL);
+    net_slot_release(&b); /* the other one lives on, so the filter does */
+    netmaker_stop(&m);
+    for (int i = 0; i < LAB_MS && if_nametoindex("lab0-2"); i++)
+        usleep(1000);
+    CHECK(is_known("10.201.0.4"));
+    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
+    CHECK_INT(netmaker_adopt(&m, a.ns, NET_OPEN, 1, &a, &err), 0);
+    CHECK(is_gone_soon("10.201.0.4"));
+    CHECK(is_known("10.201.0.3"));
+    net_slot_release(&a);
     netmaker_stop(&m);
     lab_check_nothing_left();
 }
@@ -188,12 +218,8 @@ TEST(a_reloaded_host_firewall_does_not_open_the_sandboxes)
     struct net_slot a, b;
     int64_t until;
 
-    if (!lab_start())
+    if (!start_two(&m, &n, &a, &b))
         return;
-    CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
-    CHECK_INT(netmaker_start(&n, &lab.options, &err), 0);
-    lab_slot(&m, NET_OPEN, 1, &a);
-    lab_slot(&n, NET_OPEN, 2, &b);
     for (int i = 0; i < 3; i++) {
         CHECK_INT(system("/usr/sbin/nft flush ruleset"), 0);
         until = clock_ms() + LAB_MS;
