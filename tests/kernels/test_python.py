@@ -27,6 +27,21 @@ def test_it_works(quick, what):
         assert run.out.strip() == expected
 
 
+def test_messages_of_threads_that_come_and_go_all_arrive_in_order(quick):
+    """One call wakes the sending thread for all that waits; none may be left behind, whoever called and ended."""
+    run = quick.run("import threading\nk = get_ipython().kernel\np = k.get_parent()\n"
+                    "def some(i):\n"
+                    "    for j in range(50):\n"
+                    "        k.session.send(k.iopub_socket, 'display_data', {'data': {'text/plain': f'{i} {j}'}, 'metadata': {}}, parent=p)\n"
+                    "for _ in range(10):\n"
+                    "    threads = [threading.Thread(target=some, args=(8 * _ + i,)) for i in range(8)]\n"
+                    "    [t.start() for t in threads]; [t.join() for t in threads]")
+    assert not run.errors, run.errors
+    seen = [tuple(map(int, r["text/plain"].split())) for r in run.results]
+    assert sorted(seen) == [(i, j) for i in range(80) for j in range(50)]
+    assert all([j for k, j in seen if k == i] == list(range(50)) for i in range(80))
+
+
 def test_figures_are_shown_inline(quick):
     run = quick.run("import matplotlib.pyplot as plt\nplt.plot([1, 2, 3]);")
     assert any("image/png" in r for r in run.results), run.errors

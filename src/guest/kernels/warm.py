@@ -39,6 +39,38 @@ def reseed():
         sys.modules["numpy"].random.seed()
 
 
+def output_thread(base):
+    """Wakes the thread that sends messages once for all that wait for it. ipykernel wakes it for each, and
+    two threads that hand the interpreter's lock to and fro for every message send half as many."""
+    import threading
+
+    class OutputThread(base):
+        waker = None  # whose call is under way: each thread has a pipe of its own, which ends with it
+
+        def schedule(self, f):
+            if not self.thread.is_alive():
+                return f()
+            self._events.append(f)
+            self.wake()
+
+        def wake(self):
+            me = threading.current_thread()
+            if self.waker is not me:
+                self.waker = me
+                self._event_pipe.send(b"")
+
+        def _handle_event(self, msg):
+            self.waker = None  # before what waits is counted: who comes later wakes again
+            try:
+                super()._handle_event(msg)
+            finally:
+                if self._events:
+                    self.wake()
+
+    known = all(hasattr(base, name) for name in ("schedule", "_handle_event", "_event_pipe"))
+    return OutputThread if known else base
+
+
 def become_kernel(request, parent):
     sock.close()
     os.setsid()
@@ -52,9 +84,10 @@ def become_kernel(request, parent):
     import importlib
     importlib.invalidate_caches()
     import zmq
-    from ipykernel.kernelapp import IPKernelApp
+    from ipykernel import kernelapp
+    kernelapp.IOPubThread = output_thread(kernelapp.IOPubThread)
 
-    class KernelApp(IPKernelApp):
+    class KernelApp(kernelapp.IPKernelApp):
         def init_iopub(self, context):
             """Output that nobody takes yet makes the kernel wait; plain ZeroMQ would drop it."""
             context.setsockopt(zmq.XPUB_NODROP, 1)
