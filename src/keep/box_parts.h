@@ -1,4 +1,4 @@
-/* box_parts.h - pieces of a sandbox's making that box.c puts together. */
+/* box_parts.h - pieces of a sandbox's life that box.c and box_end.c put together. */
 #ifndef KEEP_BOX_PARTS_H
 #define KEEP_BOX_PARTS_H
 
@@ -20,5 +20,9 @@ int box_dial_guest(const struct box *b, struct err *err);
 
 /* Pid 1 was stopped. Signals from inside its namespace do not do that to it. */
 bool box_is_stopped(const struct box *b);
+
+void box_fail(struct box *b, const struct err *err); /* it could not be built: undone, and told */
+void box_on_report(struct source *s);                /* the word of a pid 1 that is being built */
+void box_on_ended(struct source *s);
 
 #endif

@@ -1,0 +1,198 @@
+/* box_end.c - how a sandbox ends: the order, what its client is told, what is given back.
+ *
+ * Everything that ends one goes through box_end(): the signal; the rest happens when pid 1 is gone.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "keep/box_parts.h"
+#include "keep/keeper.h"
+
+static void unwatch(struct box *b, struct source *s)
+{
+    loop_remove(&b->keeper->loop, s);
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+}
+
+/* All but its files and its record. */
+static void release(struct box *b)
+{
+    struct keeper *k = b->keeper;
+
+    pause_cancel(b, "has ended");
+    list_remove(&b->waiting);
+    if (b->ended.fd < 0) /* not watched yet, but ours all the same */
+        b->ended.fd = b->jail.pidfd;
+    if (b->report.fd < 0)
+        b->report.fd = b->jail.sock;
+    unwatch(b, &b->ended);
+    unwatch(b, &b->report);
+    unwatch(b, &b->memory);
+    if (b->cgroup_made)
+        cgroup_remove(&k->cgroups, b->name);
+    slots_put(k, TAKE(b->slot, NULL));
+    if (b->socket_made)
+        keeper_unlink(k->sockets, b->id);
+    b->cgroup_made = b->socket_made = b->collected = false;
+    closep(&b->jail.net);
+    b->jail = (struct jail){ .pidfd = -1, .sock = -1, .net = -1 };
+    b->started = 0;
+    source_close(b);
+}
+
+/* The files of one that sleeps have a note and no record, and the note goes before they do:
+ * whenever we are killed, something says whose they are. */
+static void forget_note(struct box *b)
+{
+    bool sleeps = b->phase == PHASE_ASLEEP || b->phase == PHASE_WAITING;
+    struct err err;
+
+    if (b->noted && sleeps && adopt_record(b, &err))
+        log_warn("not recorded", KV("sandbox", b->id), KV("error", err.msg));
+    pause_forget(b);
+}
+
+/* The record goes last, for the same reason. */
+void box_free(struct box *b)
+{
+    struct keeper *k = b->keeper;
+
+    release(b);
+    list_remove(&b->all);
+    k->nboxes--;
+    if (b->noted)
+        forget_note(b);
+    if (b->layer >= 0) {
+        close(b->layer);
+        reaper_delete(k, b->name, b->mounts);
+    }
+    adopt_forget(b);
+    closep(&b->mounts);
+    free(b);
+}
+
+void box_sleep(struct box *b)
+{
+    log_info("its processes are gone, its files are kept", KV("sandbox", b->id));
+    release(b);
+    adopt_forget(b);    /* its note says it all */
+    closep(&b->mounts); /* at once: it may wake, and its files are mounted again */
+    b->mounts = -1;
+    b->phase = PHASE_ASLEEP;
+    b->frozen = true;
+    b->fresh = b->waking = false;
+    b->deadline = NEVER;
+    b->oom_kills = b->pids_refused = 0;
+}
+
+static void end_asleep(struct box *b, enum keep_reason reason)
+{
+    struct pending end = b->end;
+    struct keep_state last;
+    char id[KEEP_ID];
+
+    memcpy(id, b->id, sizeof(id));
+    b->reason = reason;
+    box_measure(b, &last);
+    keeper_event_ended(b, 0, &last);
+    box_free(b);
+    keeper_reply(&end, id, NULL, &last);
+}
+
+void box_end(struct box *b, enum keep_reason reason)
+{
+    if (b->phase == PHASE_ENDING)
+        return;
+    forget_note(b);
+    if (b->phase == PHASE_ASLEEP) {
+        end_asleep(b, reason);
+        return;
+    }
+    if (b->phase == PHASE_WAITING) { /* nothing runs yet */
+        struct err err;
+
+        err_set(&err, ERR_GONE, "ended before it was built");
+        box_fail(b, &err);
+        return;
+    }
+    b->phase = PHASE_ENDING;
+    b->reason = reason;
+    box_end_again(b);
+}
+
+void box_end_again(struct box *b)
+{
+    if (syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0) && errno != ESRCH)
+        log_warn("not ended yet", KV("sandbox", b->id), KV("error", strerrordesc_np(errno)));
+}
+
+/* Pid 1 goes last in its namespace: now nothing of the sandbox runs any more. An adopted one is
+ * somebody else's child, whose status we may not learn. */
+static int collect(struct box *b)
+{
+    siginfo_t info = { 0 };
+
+    b->collected = true;
+    if (waitid(P_PIDFD, (id_t)b->jail.pidfd, &info, WEXITED | WNOHANG))
+        return -1; /* adopted: somebody else was told */
+    return info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f;
+}
+
+/* It is to be started again: its files are kept as those of a paused one are, and its client is
+ * told. */
+static bool stay(struct box *b, int status, struct keep_state *last)
+{
+    struct err err = { 0 };
+
+    if (!(b->spec.flags & KEEP_STAY) || b->phase != PHASE_RUNNING || b->keeper->stopping)
+        return false;
+    if (note_write(b, false, &err)) {
+        log_warn("its files are not kept", KV("sandbox", b->id), KV("error", err.msg));
+        return false;
+    }
+    b->noted = true;
+    b->left = b->deadline == NEVER ? NEVER : MAX(b->deadline - clock_ms(), (int64_t)0);
+    box_sleep(b);
+    last->asleep = last->frozen = 1;
+    keeper_event_ended(b, status, last);
+    return true;
+}
+
+void box_on_ended(struct source *s)
+{
+    struct box *b = CONTAINER_OF(s, struct box, ended);
+    struct keep_state last;
+    struct err early;
+    int status = collect(b);
+
+    if (b->report.fd >= 0 &&
+        b->phase != PHASE_ENDING) { /* it died while building: its word says why */
+        box_on_report(&b->report);
+        return;
+    }
+    if (b->noted && b->phase != PHASE_ENDING) {
+        pause_sleep(b);
+        return;
+    }
+    box_measure(b, &last);
+    if (b->phase != PHASE_ENDING)
+        b->reason = b->oom_kills && status == SIGKILL ? ENDED_MEMORY : ENDED_BY_ITSELF;
+    if (stay(b, status, &last))
+        return;
+    b->phase = PHASE_ENDING;
+    err_set(&early, ERR_GONE, "ended before it was built");
+    keeper_reply(&b->create, b->id, &early, NULL); /* if that has not been answered yet */
+    keeper_event_ended(b, status, &last);
+    keeper_reply(&b->end, b->id, NULL, &last); /* nothing of it runs; whoever asked need not wait */
+    box_free(b);
+}
