@@ -109,18 +109,14 @@ f"{len(found)} primes below a million; the commonest gaps: {gaps.most_common(3)}
 """
 
 
-def take_layer(cove, data):
-    """The Python layer of this machine's own data directory, if one was added: nothing is downloaded here."""
-    share = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    usual = os.environ.get("COVE_DEMO_DATA") or ("/var/lib/cove" if os.geteuid() == 0 else share + "/cove")
-    said = subprocess.run([cove, "layer", "list", "--json", "--data-dir", usual], capture_output=True, text=True, check=False)
-    layers = Path(usual) / "layers"
-    if said.returncode or not any(one["name"] == "python" for one in json.loads(said.stdout or "[]")):
+def take_layer(kept, data):
+    """The Python layer that tools/python-layer keeps, as `cove layer add python` would have put it there."""
+    if not kept.is_dir():
         return
     data.mkdir()
-    if subprocess.run(["cp", "-al", layers, data], capture_output=True, check=False).returncode:     # another file system
+    if subprocess.run(["cp", "-al", kept, data], capture_output=True, check=False).returncode:     # another file system
         shutil.rmtree(data / "layers", ignore_errors=True)
-        subprocess.run(["cp", "-a", layers, data], check=False)
+        subprocess.run(["cp", "-a", kept, data], check=False)
 
 
 def execute(server, sandbox, code):
@@ -167,7 +163,7 @@ def main():
     directory.chmod(0o755)
     started = time.monotonic()
     try:
-        take_layer(cove, directory / "data")
+        take_layer(Path(".cache/python-layer/layers"), directory / "data")
         server = timed("the server is up, on a fresh data directory", lambda: Server(cove, directory))
         os.environ.update(E2B_API_URL=server.url, E2B_SANDBOX_URL=server.url, E2B_API_KEY=server.key())
         from e2b import Sandbox                     # reads the environment when it is imported
