@@ -103,6 +103,7 @@ class BashKernel(Kernel):
 
     def do_shutdown(self, restart):
         self.bash.kill()
+        self.bash.wait()  # as a zombie it is a child that ipykernel waits seconds for
         return {"status": "ok", "restart": restart}
 
 
