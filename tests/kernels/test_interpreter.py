@@ -143,6 +143,11 @@ def test_variables_of_one_execution_end_with_it(sandbox):
     assert sandbox.run_code("os.environ['KEPT'] + os.environ.get('NEW', '-')").text == "old-"
     assert "".join(sandbox.run_code("echo $NEW", language="bash", envs={"NEW": "it's"}).logs.stdout) == "it's\n"
     assert "".join(sandbox.run_code("echo ${NEW-unset}", language="bash").logs.stdout) == "unset\n"
+    sandbox.run_code("own=1; export EXPORTED='a:b'", language="bash")
+    show = "printenv own || echo $own; printenv EXPORTED; ls / >/dev/null && echo found"
+    with_path = sandbox.run_code(show, language="bash", envs={"own": "x", "EXPORTED": "y", "PATH": "/usr/bin:/bin"})
+    assert "".join(with_path.logs.stdout) == "x\ny\nfound\n"
+    assert "".join(sandbox.run_code(show, language="bash").logs.stdout) == "1\na:b\nfound\n"
 
 
 def test_a_time_out_interrupts_the_code(sandbox):

@@ -214,9 +214,9 @@ static int prepare(struct context *c, struct engine *e, struct err *err)
     return tell(e, buf_str(&code), err);
 }
 
-/* Variables of one execution are there before it and gone after it. */
-static int change_env(struct context *c, struct engine *e, const struct map *env, bool set,
-                      struct err *err)
+/* Variables of one execution are there before it, and after it as they were. */
+static int change_env(struct context *c, struct engine *e, const struct map *env,
+                      enum language_env how, struct err *err)
 {
     AUTO(buf_free) struct buf code = { 0 };
 
@@ -225,7 +225,7 @@ static int change_env(struct context *c, struct engine *e, const struct map *env
     if (!c->language->write_env)
         return err_set(err, ERR_INVALID, "env_vars cannot be set for language '%s'",
                        c->language->name);
-    c->language->write_env(&code, env, set);
+    c->language->write_env(&code, env, how);
     return tell(e, buf_str(&code), err);
 }
 
@@ -401,7 +401,7 @@ static int execute(struct call *c, struct context *x, const struct execute_body 
     list_init(&r.ask.node);
     write_execute(&content, str_of(b->code), false);
     if (!prepare(x, e, err) && !follow_environment(x, e, err) &&
-        !change_env(x, e, &b->env_vars, true, err)) {
+        !change_env(x, e, &b->env_vars, ENV_ENTER, err)) {
         kernel_listen(x->kernel, &r.listener);
         if (!engine_send(e, CHANNEL_SHELL, "execute_request", buf_str(&content), &r.ask, err)) {
             result = stream(c, x, e, &r);
@@ -409,7 +409,7 @@ static int execute(struct call *c, struct context *x, const struct execute_body 
                 err_set(err, ERR_GONE, "the client left");
         }
         kernel_unlisten(x->kernel, &r.listener);
-        change_env(x, e, &b->env_vars, false, &late);
+        change_env(x, e, &b->env_vars, ENV_LEAVE, &late);
     }
     engine_forget(&r.ask);
     while (r.count)
