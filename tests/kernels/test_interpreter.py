@@ -1,6 +1,10 @@
 """The code interpreter: E2B's unmodified SDKs, and the lines on the wire."""
+import contextlib
 import json
 import os
+import pathlib
+import select
+import signal
 import socket
 import subprocess
 import threading
@@ -174,6 +178,59 @@ def test_a_lost_kernel_is_told_and_replaced(sandbox):
     execution = sandbox.run_code("import os; os.kill(os.getpid(), 9)")
     assert execution.error.name == "UnexpectedEndOfExecution"
     assert sandbox.run_code("x").error.name == "NameError"
+
+
+@pytest.mark.parametrize("killed", ["before", "after"])
+def test_code_that_comes_as_its_kernel_dies_runs_in_the_next(start_service, killed):
+    """Both are there when the service looks: it is stopped until they are."""
+    service = start_service()
+    pid = int(written(execute(service, "import os; print(os.getpid())")))
+    served = int(pathlib.Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text())
+    body = b'{"code": "print(6 * 7)"}'
+    with socket.create_connection(("127.0.0.1", service.interpreter), timeout=60) as s:
+        s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"OK" in s.recv(4096)
+        os.kill(served, signal.SIGSTOP)
+        wait_for(lambda: pathlib.Path(f"/proc/{served}/stat").read_text().split()[2] == "T", "the stop")
+        kernel = os.pidfd_open(pid)
+        if killed == "before":
+            os.kill(pid, signal.SIGKILL)
+            assert select.select([kernel], [], [], 60)[0]
+        s.sendall(b"POST /execute HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        if killed == "after":
+            os.kill(pid, signal.SIGKILL)
+            assert select.select([kernel], [], [], 60)[0]
+        os.close(kernel)
+        os.kill(served, signal.SIGCONT)
+        answer = b"".join(iter(lambda: s.recv(65536), b""))
+    assert b"200 OK" in answer and b'"text":"42\\n"' in answer, answer
+
+
+def test_a_kernel_that_dies_under_many_clients_stops_none_of_them(start_service):
+    """Those who come between its death and its successor wait for that, and for nothing else."""
+    service = start_service("--set", "kernel.stable-ms=0", "--set", "kernel.restarts=1000")
+    done, answered = threading.Event(), []
+
+    def ask():
+        while not done.is_set():
+            answered.append(requests.post(service.interpreter_url + "/execute", json={"code": "1"}, timeout=60).status_code)
+
+    clients = [threading.Thread(target=ask) for _ in range(8)]
+    execute(service, "1")
+    for client in clients:
+        client.start()
+    try:
+        for _ in range(15):
+            pid = written(execute(service, "import os; print(os.getpid())"))
+            if pid:                                         # or the kernel of this one has just ended
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            assert requests.get(service.url + "/", timeout=60).status_code == 200
+    finally:
+        done.set()
+        for client in clients:
+            client.join()
+    assert set(answered) == {200}
 
 
 def test_a_kernel_that_is_ended_on_the_other_port_takes_its_context_along(service, sandbox):

@@ -15,6 +15,7 @@
 #include "interpreter_py.h"
 
 enum { KEEPALIVE_MS = 5000, CODE_MAX = 32 << 20, INTERRUPTS = 20, INTERRUPT_MS = 250 };
+enum { TRIES = 3, END_MS = 2000 };
 
 struct context {
     struct list all;
@@ -411,12 +412,28 @@ static int execute(struct call *c, struct context *x, const struct execute_body 
         kernel_unlisten(x->kernel, &r.listener);
         change_env(x, e, &b->env_vars, ENV_LEAVE, &late);
     }
+    if (result && err->code == ERR_UPSTREAM)
+        engine_await(e, &r.ask, co_in(END_MS), &late); /* its end, which is about to be told */
     engine_forget(&r.ask);
     while (r.count)
         message_put(r.queue[--r.count]);
     free(r.queue);
     engine_put(e);
     return result;
+}
+
+/* A kernel that ended while nobody used it may be known by that it does not take the code: then the
+ * one after it does. */
+static int execute_somewhere(struct call *c, struct context *x, const struct execute_body *b,
+                             struct err *err)
+{
+    int r = execute(c, x, b, err);
+
+    for (int i = 0; r && err->code == ERR_UPSTREAM && !c->status && i < TRIES; i++) {
+        *err = (struct err){ 0 };
+        r = execute(c, x, b, err);
+    }
+    return r;
 }
 
 static int lock(struct context *x, const struct call *c, struct err *err)
@@ -449,7 +466,7 @@ static int post_execute(struct call *c, void *body, struct err *err)
     }
     if (!x || lock(x, c, err))
         return -1;
-    r = execute(c, x, b, err);
+    r = execute_somewhere(c, x, b, err);
     x->running = false;
     co_cond_wake(&x->freed);
     return r;
