@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -139,6 +140,14 @@ def test_languages_without_a_kernel_are_named(sandbox):
     with pytest.raises(Exception, match="cobol"):
         sandbox.run_code("1", language="cobol")
     assert "".join(sandbox.run_code("echo $((6 * 7))", language="bash").logs.stdout) == "42\n"
+
+
+@pytest.mark.parametrize("language", ["python", "bash"])
+def test_without_ipykernel_it_says_which_command_is_missing(start_service, tmp_path, language):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    service = start_service(VIRTUAL_ENV=str(tmp_path / "bare"), PATH=f"{tmp_path}/bare/bin:/usr/bin:/bin")
+    answer = requests.post(service.interpreter_url + "/execute", json={"code": "1", "language": language}, timeout=60)
+    assert answer.status_code == 503 and "ipykernel" in answer.text and "cove layer add python" in answer.text
 
 
 def test_variables_of_one_execution_end_with_it(sandbox):
