@@ -141,6 +141,16 @@ def test_health(services):
     assert reply.json["status"] in ("ok", "error") and reply.headers["access-control-allow-origin"] == "*"
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "0.0.0.0"])
+def test_health_tells_whether_the_kernels_can_be_reached(start_services, host):
+    env = {"JUPYTER_KERNEL_GATEWAY_APP_PORT": "0", "JUPYTER_KERNEL_GATEWAY_APP_HOST": host, "COVE_INTERPRETER_PORT": "0"}
+    assert start_services("kernels", env=env).call("GET", "/health").json == {"status": "ok", "kernel_status": "reachable"}
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        env["JUPYTER_KERNEL_GATEWAY_APP_PORT"] = str(one.getsockname()[1])
+    alone = start_services(env=env).call("GET", "/health").json
+    assert alone["status"] == "error" and alone["kernel_status"] == "unreachable" and alone["error"]
+
+
 @pytest.mark.core
 def test_code_runs_and_its_traceback_is_whole(services):
     assert services.execute("print('a')\nimport sys; print('b', file=sys.stderr)") == {

@@ -1,4 +1,5 @@
 """Kernels through their WebSocket, in both dialects."""
+import contextlib
 import json
 import os
 import signal
@@ -320,6 +321,17 @@ def test_bash_is_a_kernel_too(service):
         service.call("POST", f"/api/kernels/{k.id}/interrupt", 204)
         k.follow(request)
         assert k.run("echo $x").out == "5\n"
+
+
+def test_bash_ends_when_it_is_told_to(start_service):
+    """And not when it is made to: its shell must not be a child that is waited for."""
+    service = start_service("--set", "kernel.stop-ms=60000")
+    kernel = service.start_kernel(name="bash")
+    with contextlib.closing(service.connect(kernel)) as channels:
+        assert channels.run("echo 1").out == "1\n"
+    begun = time.monotonic()
+    service.end_kernel(kernel)
+    assert time.monotonic() - begun < 8
 
 
 def test_a_slow_reader_holds_back_its_kernel_and_nothing_is_lost(service, quick):

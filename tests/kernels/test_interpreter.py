@@ -1,8 +1,13 @@
 """The code interpreter: E2B's unmodified SDKs, and the lines on the wire."""
+import contextlib
 import json
 import os
+import pathlib
+import select
+import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -137,12 +142,25 @@ def test_languages_without_a_kernel_are_named(sandbox):
     assert "".join(sandbox.run_code("echo $((6 * 7))", language="bash").logs.stdout) == "42\n"
 
 
+@pytest.mark.parametrize("language", ["python", "bash"])
+def test_without_ipykernel_it_says_which_command_is_missing(start_service, tmp_path, language):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    service = start_service(VIRTUAL_ENV=str(tmp_path / "bare"), PATH=f"{tmp_path}/bare/bin:/usr/bin:/bin")
+    answer = requests.post(service.interpreter_url + "/execute", json={"code": "1", "language": language}, timeout=60)
+    assert answer.status_code == 503 and "ipykernel" in answer.text and "cove layer add python" in answer.text
+
+
 def test_variables_of_one_execution_end_with_it(sandbox):
     sandbox.run_code("import os; os.environ['KEPT'] = 'old'")
     assert sandbox.run_code("os.environ['KEPT'] + os.environ['NEW']", envs={"KEPT": "a", "NEW": "b"}).text == "ab"
     assert sandbox.run_code("os.environ['KEPT'] + os.environ.get('NEW', '-')").text == "old-"
     assert "".join(sandbox.run_code("echo $NEW", language="bash", envs={"NEW": "it's"}).logs.stdout) == "it's\n"
     assert "".join(sandbox.run_code("echo ${NEW-unset}", language="bash").logs.stdout) == "unset\n"
+    sandbox.run_code("own=1; export EXPORTED='a:b'", language="bash")
+    show = "printenv own || echo $own; printenv EXPORTED; ls / >/dev/null && echo found"
+    with_path = sandbox.run_code(show, language="bash", envs={"own": "x", "EXPORTED": "y", "PATH": "/usr/bin:/bin"})
+    assert "".join(with_path.logs.stdout) == "x\ny\nfound\n"
+    assert "".join(sandbox.run_code(show, language="bash").logs.stdout) == "1\na:b\nfound\n"
 
 
 def test_a_time_out_interrupts_the_code(sandbox):
@@ -169,6 +187,59 @@ def test_a_lost_kernel_is_told_and_replaced(sandbox):
     execution = sandbox.run_code("import os; os.kill(os.getpid(), 9)")
     assert execution.error.name == "UnexpectedEndOfExecution"
     assert sandbox.run_code("x").error.name == "NameError"
+
+
+@pytest.mark.parametrize("killed", ["before", "after"])
+def test_code_that_comes_as_its_kernel_dies_runs_in_the_next(start_service, killed):
+    """Both are there when the service looks: it is stopped until they are."""
+    service = start_service()
+    pid = int(written(execute(service, "import os; print(os.getpid())")))
+    served = int(pathlib.Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text())
+    body = b'{"code": "print(6 * 7)"}'
+    with socket.create_connection(("127.0.0.1", service.interpreter), timeout=60) as s:
+        s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"OK" in s.recv(4096)
+        os.kill(served, signal.SIGSTOP)
+        wait_for(lambda: pathlib.Path(f"/proc/{served}/stat").read_text().split()[2] == "T", "the stop")
+        kernel = os.pidfd_open(pid)
+        if killed == "before":
+            os.kill(pid, signal.SIGKILL)
+            assert select.select([kernel], [], [], 60)[0]
+        s.sendall(b"POST /execute HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        if killed == "after":
+            os.kill(pid, signal.SIGKILL)
+            assert select.select([kernel], [], [], 60)[0]
+        os.close(kernel)
+        os.kill(served, signal.SIGCONT)
+        answer = b"".join(iter(lambda: s.recv(65536), b""))
+    assert b"200 OK" in answer and b'"text":"42\\n"' in answer, answer
+
+
+def test_a_kernel_that_dies_under_many_clients_stops_none_of_them(start_service):
+    """Those who come between its death and its successor wait for that, and for nothing else."""
+    service = start_service("--set", "kernel.stable-ms=0", "--set", "kernel.restarts=1000")
+    done, answered = threading.Event(), []
+
+    def ask():
+        while not done.is_set():
+            answered.append(requests.post(service.interpreter_url + "/execute", json={"code": "1"}, timeout=60).status_code)
+
+    clients = [threading.Thread(target=ask) for _ in range(8)]
+    execute(service, "1")
+    for client in clients:
+        client.start()
+    try:
+        for _ in range(15):
+            pid = written(execute(service, "import os; print(os.getpid())"))
+            if pid:                                         # or the kernel of this one has just ended
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            assert requests.get(service.url + "/", timeout=60).status_code == 200
+    finally:
+        done.set()
+        for client in clients:
+            client.join()
+    assert set(answered) == {200}
 
 
 def test_a_kernel_that_is_ended_on_the_other_port_takes_its_context_along(service, sandbox):

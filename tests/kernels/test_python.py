@@ -75,3 +75,28 @@ def test_it_works_without_the_warmed_parent_too(start_service):
     with Kernel(service, name="plain") as k:
         assert k.run("6 * 7").value == "42"
     assert "by=exec" in service.log()
+
+
+DIES_AT_ONCE = """
+import os, pathlib, time
+open_pidfd, set_session = os.pidfd_open, os.setsid
+doomed = pathlib.Path(os.environ["HOME"], "doomed")
+def late(pid):
+    time.sleep(0.5 if doomed.exists() else 0)
+    return open_pidfd(pid)
+def early():
+    return os._exit(1) if doomed.exists() else set_session()
+os.pidfd_open, os.setsid = late, early
+"""
+
+
+def test_a_fork_that_ends_at_once_takes_no_other_kernel_along(start_service, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(DIES_AT_ONCE)
+    service = start_service("--set", "kernel.park=0", PYTHONPATH=str(tmp_path))
+    with Kernel(service) as k:
+        assert k.run("x = 5; print(x)").out == "5\n"
+        (service.home / "doomed").touch()
+        with Kernel(service) as other:
+            assert other.run("6 * 7").value == "42"
+        assert k.run("print(x)").out == "5\n"
+    assert service.log().count("by=exec") == 1

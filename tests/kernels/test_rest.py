@@ -189,6 +189,16 @@ def test_idle_kernels_are_culled_when_asked_for(start_service):
     wait_for(lambda: service.call("GET", f"/api/kernels/{kernel}").status_code == 404, "the kernel's end")
 
 
+def test_a_document_whose_kernel_was_culled_gets_a_new_one(start_service):
+    service = start_service("--set", "kernel.cull-idle-s=1", "--set", "kernel.cull-interval-s=1")
+    body = {"path": "a.ipynb", "type": "notebook"}
+    first = service.call("POST", "/api/sessions", 201, json=body).json()
+    wait_for(lambda: service.call("GET", f"/api/kernels/{first['kernel']['id']}").status_code == 404, "the kernel's end")
+    wait_for(lambda: first["id"] not in [s["id"] for s in service.call("GET", "/api/sessions", 200).json()], "the session's end")
+    second = service.call("POST", "/api/sessions", 201, json=body).json()
+    assert second["id"] != first["id"] and second["kernel"]["id"] != first["kernel"]["id"]
+
+
 def test_asking_about_a_kernel_is_no_use_of_it(service, quick):
     quick.run("1")
     before = service.call("GET", f"/api/kernels/{quick.id}", 200).json()["last_activity"]

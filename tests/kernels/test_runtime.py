@@ -1,5 +1,7 @@
 """The runtime's half of port 8888: what clients of Kubernetes' agent-sandbox expect."""
 import os
+import shutil
+import urllib.parse
 
 import pytest
 import requests
@@ -56,6 +58,8 @@ def test_nothing_leads_out_of_the_base_directory(service, base):
     for name, target in ("link", secret), ("up", ".."), ("root", "/"):
         if not (base / name).is_symlink():
             (base / name).symlink_to(target)
+    for path in "..%2Fnonesuch", "root%2Fnonesuch", "up%2Fnot%2Fthere":
+        assert service.call("GET", f"/exists/{path}", 403).json() == {"message": "Access denied"}
     for path in "../secret", "..%2Fsecret", "%2e%2e%2fsecret", "link", "up%2Fsecret", "root%2Fetc%2Fpasswd", "sub%2F..%2F..%2Fsecret":
         answer = requests.Request("GET", service.url + "/download/X").prepare()
         answer.url = service.url + "/download/" + path           # as it is: requests would tidy it up
@@ -69,6 +73,33 @@ def test_nothing_leads_out_of_the_base_directory(service, base):
     service.call("POST", "/upload", 200, files={"file": ("link", b"replaced")})
     assert secret.read_text() == "hidden" and (base / "link").read_bytes() == b"replaced"
     (base / "link").unlink()
+
+
+def test_paths_that_end_inside_are_inside_whatever_way_they_take(service, base):
+    inside = base / "inside"
+    for name in "real", "way":
+        (inside / name).mkdir(parents=True)
+    (inside / "real/file").write_text("content")
+    for link, target in (("absolute", inside / "real"), ("way/over", "../real"), ("way/round", f"../../../{base.name}/inside/real")):
+        (inside / link).symlink_to(target)
+    for way in "absolute", "way/over", "way/round", "way/../real":
+        path = f"inside/{way}".replace("/", "%2F").replace(".", "%2E")
+        assert service.call("GET", f"/download/{path}%2Ffile", 200).text == "content", way
+        assert service.call("GET", f"/exists/{path}", 200).json()["exists"], way
+        assert not service.call("GET", f"/exists/{path}%2Fnot%2Fthere", 200).json()["exists"], way
+        assert [e["name"] for e in service.call("GET", f"/list/{path}", 200).json()] == ["file"], way
+        service.call("POST", "/upload", 200, files={"file": (f"inside/{way}/new/up", way.encode())})
+        assert (inside / "real/new/up").read_text() == way
+        shutil.rmtree(inside / "real/new")
+    shutil.rmtree(inside)
+
+
+def test_a_name_with_a_percent_sign_is_that_name(service, base):
+    for name in "a%20b", "100%", "%2E%2E%2Fx", 'quo"te':
+        service.call("POST", "/upload", 200, files={"file": (f"percent/{name}", name.encode())})
+    assert {"a%20b", "100%", "%2E%2E%2Fx"} < {p.name for p in (base / "percent").iterdir()}
+    assert service.call("GET", "/download/" + urllib.parse.quote("percent/a%20b", safe=""), 200).text == "a%20b"
+    assert service.call("GET", "/download/" + urllib.parse.quote("percent/100%", safe=""), 200).text == "100%"
 
 
 def test_the_client_of_agent_sandbox_works(service):

@@ -12,8 +12,12 @@ import sys
 if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]
 
-from ipykernel.kernelapp import IPKernelApp  # noqa: E402
-from ipykernel.kernelbase import Kernel  # noqa: E402
+try:
+    from ipykernel.kernelapp import IPKernelApp  # noqa: E402
+    from ipykernel.kernelbase import Kernel  # noqa: E402
+except ImportError as e:
+    print(e, file=sys.stderr)
+    sys.exit(78)  # engine.c says what to do
 
 
 class BashKernel(Kernel):
@@ -103,6 +107,7 @@ class BashKernel(Kernel):
 
     def do_shutdown(self, restart):
         self.bash.kill()
+        self.bash.wait()  # as a zombie it is a child that ipykernel waits seconds for
         return {"status": "ok", "restart": restart}
 
 

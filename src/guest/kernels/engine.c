@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/id.h"
@@ -12,9 +13,11 @@
 #include "guest/kernels/engine_impl.h"
 #include "guest/kernels/kernel.h"
 #include "guest/kernels/scan.h"
+#include "guest/services/python.h"
 
 enum { PROBE_MS = 20, SEND_MS = 30000, TERM_MS = 2000, KILL_MS = 5000 };
 enum { LAST_MS = 1000 }; /* when the service itself has to end */
+enum { NO_IPYKERNEL = 78 };
 
 /* ---- life ---- */
 
@@ -302,6 +305,19 @@ void engine_stop(struct engine *e, bool restart)
     wait_dead(e, KILL_MS);
 }
 
+/* The kernel for bash that we bring along ends with a status of its own where there is no ipykernel
+ * (bash.py). */
+static void note_missing(struct engine *e)
+{
+    const struct strs *argv = &e->spec->argv;
+
+    if (argv->n > 1 && str_starts(str_of(argv->items[1]), kernels.dir) && !e->why[0] &&
+        WIFEXITED(e->child.status) && WEXITSTATUS(e->child.status) == NO_IPYKERNEL)
+        snprintf(e->why, sizeof(e->why),
+                 "there is no ipykernel; install it in the sandbox or its template, or "
+                 "type `" PYTHON_COMMAND "` on the machine that runs Cove");
+}
+
 /* Waits for the process and tells whoever it concerns. */
 void engine_watch(void *arg)
 {
@@ -313,6 +329,8 @@ void engine_watch(void *arg)
             ;
     else
         child_wait(&e->child, NEVER);
+    if (!e->forked && !e->ready)
+        note_missing(e);
     e->dead = true;
     kill(-e->pid, SIGKILL); /* what it left behind in its group */
     if (!e->forked)

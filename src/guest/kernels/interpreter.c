@@ -15,6 +15,7 @@
 #include "interpreter_py.h"
 
 enum { KEEPALIVE_MS = 5000, CODE_MAX = 32 << 20, INTERRUPTS = 20, INTERRUPT_MS = 250 };
+enum { TRIES = 3, END_MS = 2000 };
 
 struct context {
     struct list all;
@@ -214,9 +215,9 @@ static int prepare(struct context *c, struct engine *e, struct err *err)
     return tell(e, buf_str(&code), err);
 }
 
-/* Variables of one execution are there before it and gone after it. */
-static int change_env(struct context *c, struct engine *e, const struct map *env, bool set,
-                      struct err *err)
+/* Variables of one execution are there before it, and after it as they were. */
+static int change_env(struct context *c, struct engine *e, const struct map *env,
+                      enum language_env how, struct err *err)
 {
     AUTO(buf_free) struct buf code = { 0 };
 
@@ -225,7 +226,7 @@ static int change_env(struct context *c, struct engine *e, const struct map *env
     if (!c->language->write_env)
         return err_set(err, ERR_INVALID, "env_vars cannot be set for language '%s'",
                        c->language->name);
-    c->language->write_env(&code, env, set);
+    c->language->write_env(&code, env, how);
     return tell(e, buf_str(&code), err);
 }
 
@@ -401,7 +402,7 @@ static int execute(struct call *c, struct context *x, const struct execute_body 
     list_init(&r.ask.node);
     write_execute(&content, str_of(b->code), false);
     if (!prepare(x, e, err) && !follow_environment(x, e, err) &&
-        !change_env(x, e, &b->env_vars, true, err)) {
+        !change_env(x, e, &b->env_vars, ENV_ENTER, err)) {
         kernel_listen(x->kernel, &r.listener);
         if (!engine_send(e, CHANNEL_SHELL, "execute_request", buf_str(&content), &r.ask, err)) {
             result = stream(c, x, e, &r);
@@ -409,14 +410,30 @@ static int execute(struct call *c, struct context *x, const struct execute_body 
                 err_set(err, ERR_GONE, "the client left");
         }
         kernel_unlisten(x->kernel, &r.listener);
-        change_env(x, e, &b->env_vars, false, &late);
+        change_env(x, e, &b->env_vars, ENV_LEAVE, &late);
     }
+    if (result && err->code == ERR_UPSTREAM)
+        engine_await(e, &r.ask, co_in(END_MS), &late); /* its end, which is about to be told */
     engine_forget(&r.ask);
     while (r.count)
         message_put(r.queue[--r.count]);
     free(r.queue);
     engine_put(e);
     return result;
+}
+
+/* A kernel that ended while nobody used it may be known by that it does not take the code: then the
+ * one after it does. */
+static int execute_somewhere(struct call *c, struct context *x, const struct execute_body *b,
+                             struct err *err)
+{
+    int r = execute(c, x, b, err);
+
+    for (int i = 0; r && err->code == ERR_UPSTREAM && !c->status && i < TRIES; i++) {
+        *err = (struct err){ 0 };
+        r = execute(c, x, b, err);
+    }
+    return r;
 }
 
 static int lock(struct context *x, const struct call *c, struct err *err)
@@ -449,7 +466,7 @@ static int post_execute(struct call *c, void *body, struct err *err)
     }
     if (!x || lock(x, c, err))
         return -1;
-    r = execute(c, x, b, err);
+    r = execute_somewhere(c, x, b, err);
     x->running = false;
     co_cond_wake(&x->freed);
     return r;

@@ -18,47 +18,96 @@ static void quote_shell(struct buf *b, const char *text)
     buf_putc(b, '\'');
 }
 
-static void python_env(struct buf *b, const struct map *env, bool set)
+static void python_env(struct buf *b, const struct map *env, enum language_env how)
 {
-    buf_puts(b, set ? "__import__('cove_interpreter_env').enter({"
-                    : "__import__('cove_interpreter_env').leave({");
+    buf_puts(b, how == ENV_ENTER ? "__import__('cove_interpreter_env').enter({"
+                                 : "__import__('cove_interpreter_env').leave({");
     for (size_t i = 0; i < env->n; i++)
         json_kv_str(b, env->items[i].key, env->items[i].value);
     buf_puts(b, "})");
 }
 
-static void bash_env(struct buf *b, const struct map *env, bool set)
+static bool is_name(const char *s)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+    size_t n = strspn(s, letters);
+
+    return n && !s[n + strspn(s + n, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+                                     "0123456789")];
+}
+
+static void bash_env(struct buf *b, const struct map *env, enum language_env how)
 {
     for (size_t i = 0; i < env->n; i++) {
-        buf_printf(b, set ? "export %s=" : "unset %s\n", env->items[i].key);
-        if (set) {
+        const char *name = env->items[i].key;
+
+        if (!is_name(name)) /* a shell has no others */
+            continue;
+        if (how == ENV_ENTER)
+            buf_printf(b, "[ -z \"${%s+x}\" ] || __cove_env_%s=${%s@a}:$%s\n", name, name, name,
+                       name);
+        if (how == ENV_LEAVE) {
+            buf_printf(b, "if [ -n \"${__cove_env_%s+x}\" ]; then %s=${__cove_env_%s#*:}; ", name,
+                       name, name);
+            buf_printf(b, "case ${__cove_env_%s%%%%:*} in *x*) ;; *) export -n %s; esac; ", name,
+                       name);
+            buf_printf(b, "unset __cove_env_%s; else unset %s; fi\n", name, name);
+        } else if (how == ENV_UNSET) {
+            buf_printf(b, "unset %s\n", name);
+        } else {
+            buf_printf(b, "export %s=", name);
             quote_shell(b, env->items[i].value);
             buf_putc(b, '\n');
         }
     }
 }
 
-static void script_env(struct buf *b, const struct map *env, bool set)
+static void script_env(struct buf *b, const struct map *env, enum language_env how)
 {
+    static const char saved[] = "(globalThis.__cove_env = globalThis.__cove_env || {})";
+
     for (size_t i = 0; i < env->n; i++) {
-        buf_puts(b, set ? "process.env[" : "delete process.env[");
-        scan_quote(b, env->items[i].key);
-        buf_putc(b, ']');
-        if (set) {
-            buf_puts(b, "=");
+        AUTO(buf_free) struct buf name = { 0 };
+        const char *key;
+
+        scan_quote(&name, env->items[i].key);
+        key = buf_cstr(&name);
+        if (how == ENV_ENTER)
+            buf_printf(b, "%s[%s] = process.env[%s];", saved, key, key);
+        if (how == ENV_LEAVE) {
+            buf_printf(b, "if (%s[%s] === undefined) delete process.env[%s];", saved, key, key);
+            buf_printf(b, "else process.env[%s] = %s[%s];", key, saved, key);
+        } else if (how == ENV_UNSET) {
+            buf_printf(b, "delete process.env[%s];", key);
+        } else {
+            buf_printf(b, "process.env[%s]=", key);
             scan_quote(b, env->items[i].value);
+            buf_puts(b, ";");
         }
-        buf_puts(b, ";");
     }
 }
 
-static void r_env(struct buf *b, const struct map *env, bool set)
+static void r_env(struct buf *b, const struct map *env, enum language_env how)
 {
     for (size_t i = 0; i < env->n; i++) {
-        buf_printf(b, set ? "Sys.setenv(%s=" : "Sys.unsetenv(\"%s\"", env->items[i].key);
-        if (set)
+        const char *name = env->items[i].key;
+
+        if (!is_name(name)) /* it stands in the code as it is */
+            continue;
+        if (how == ENV_ENTER)
+            buf_printf(b, "options(`cove.env.%s` = Sys.getenv(\"%s\", unset = NA))\n", name, name);
+        if (how == ENV_LEAVE)
+            buf_printf(b, "if (is.na(getOption(\"cove.env.%s\", NA))) ", name);
+        if (how == ENV_LEAVE || how == ENV_UNSET)
+            buf_printf(b, "Sys.unsetenv(\"%s\")", name);
+        if (how == ENV_LEAVE)
+            buf_printf(b, " else Sys.setenv(`%s` = getOption(\"cove.env.%s\"))", name, name);
+        if (how == ENV_ENTER || how == ENV_SET) {
+            buf_printf(b, "Sys.setenv(`%s` = ", name);
             scan_quote(b, env->items[i].value);
-        buf_puts(b, ")\n");
+            buf_putc(b, ')');
+        }
+        buf_putc(b, '\n');
     }
 }
 
@@ -75,15 +124,6 @@ void language_write_python(struct buf *code, const struct map *set, const struct
     buf_puts(code, "})\n");
 }
 
-static bool is_name(const char *s)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
-    size_t n = strspn(s, letters);
-
-    return n && !s[n + strspn(s + n, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
-                                     "0123456789")];
-}
-
 /* One at a time, and only what is a name: a sandbox's variables may be called anything. */
 void language_write_environment(const struct language *l, struct buf *code, const struct map *set,
                                 const struct map *gone)
@@ -97,7 +137,8 @@ void language_write_environment(const struct language *l, struct buf *code, cons
     for (size_t m = 0; l->write_env && m < ARRAY_LEN(maps); m++)
         for (size_t i = 0; i < maps[m]->n; i++)
             if (is_name(maps[m]->items[i].key))
-                l->write_env(code, &(struct map){ .n = 1, .items = &maps[m]->items[i] }, m == 1);
+                l->write_env(code, &(struct map){ .n = 1, .items = &maps[m]->items[i] },
+                             m ? ENV_SET : ENV_UNSET);
 }
 
 /* ---- the table, and what a sandbox adds to it ---- */

@@ -5,11 +5,15 @@
 
 #include "guest/kernels/kernelspec.h"
 
+/* Variables for good, or for one execution: after it they are what they were before. */
+enum language_env { ENV_SET, ENV_UNSET, ENV_ENTER, ENV_LEAVE };
+
 struct language {
     const char *name, *alias;
     const char *spec;     /* the kernel spec of that name, if there is one */
     const char *language; /* else any that says so */
-    void (*write_env)(struct buf *code, const struct map *env, bool set); /* NULL: cannot */
+    /* NULL: cannot */
+    void (*write_env)(struct buf *code, const struct map *env, enum language_env how);
     bool ipython; /* takes the formatters of interpreter.py */
 };
 

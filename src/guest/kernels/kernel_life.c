@@ -167,7 +167,8 @@ struct engine *kernel_engine(struct kernel *k, int64_t until, struct err *err)
         }
         if (e && e->ready && !e->dead)
             return engine_get(e);
-        if (!e || k->restarting) {
+        /* dead: its successor has not begun yet, and engine_wait() has nothing to wait for */
+        if (!e || e->dead || k->restarting) {
             if (co_cond_wait(&k->changed, until)) {
                 err_set(err, ERR_TIMEOUT, "kernel %s is not ready yet", k->id);
                 return NULL;
@@ -319,6 +320,8 @@ static int restart(struct kernel *k, enum kernel_state how, struct err *err)
         fail_for_good(k, err->msg);
     else if (!r && !k->removed)
         kernel_set_state(k, KERNEL_IDLE);
+    if (!r && k->engine && k->engine->dead) /* answered, and ended before we came to hear it */
+        kernel_engine_died(k, k->engine);
     kernels_prepare();
     return r;
 }

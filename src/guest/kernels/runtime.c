@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -62,14 +63,17 @@ static int denied(struct err *err) { return err_set(err, ERR_DENIED, "Access den
 
 /* Decoded once more, as the reference does: its clients escape twice on the way through a router.
  */
-static char *relative(struct call *c, struct str raw, struct err *err)
+static struct str decoded(struct call *c, struct str raw)
 {
     struct str s;
-    char *path;
 
-    if (str_percent_decode(&c->arena, raw, false, &s))
-        s = raw; /* a name with a '%' of its own */
-    path = arena_strdup(&c->arena, s);
+    return str_percent_decode(&c->arena, raw, false, &s) ? raw : s;
+}
+
+static char *relative(struct call *c, struct str s, struct err *err)
+{
+    char *path = arena_strdup(&c->arena, s);
+
     if (strlen(path) != s.n) {
         err_set(err, ERR_INVALID, "a path must not contain a NUL byte");
         return NULL;
@@ -86,6 +90,64 @@ static int open_beneath(int dir, const char *path, int flags)
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
 }
 
+static char *path_of(int fd)
+{
+    char link[32], *path = xcalloc(1, PATH_MAX);
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    if (readlink(link, path, PATH_MAX - 1) < 0)
+        path[0] = 0;
+    return path;
+}
+
+static bool is_inside(int dir, int fd)
+{
+    AUTO(freep) char *above = path_of(dir);
+    AUTO(freep) char *path = path_of(fd);
+    size_t n = strlen(above);
+
+    if (n == 1) /* the root: it has a slash already */
+        n = 0;
+    return above[0] == '/' && !strncmp(path, above, n) && (path[n] == '/' || !path[n]);
+}
+
+/* The path, or the last directory on it that is there. */
+static int open_nearest(int dir, const char *path, bool *missing)
+{
+    AUTO(freep) char *way = xstrdup(path);
+    char *slash;
+    int fd;
+
+    while ((fd = openat(dir, way, O_PATH | O_CLOEXEC)) < 0 && errno == ENOENT &&
+           (slash = strrchr(way, '/'))) {
+        *missing = true;
+        *slash = 0;
+    }
+    return fd;
+}
+
+/* By way of an absolute link, or through a directory above, a path may leave and come back: what
+ * counts is where it ends. Judged by the file that was opened, which nobody can exchange. */
+static int open_inside(int dir, const char *path, int flags)
+{
+    int fd = open_beneath(dir, path, flags);
+    AUTO(closep) int at = -1;
+    bool missing = false;
+    char link[32];
+
+    if (fd >= 0 || errno != EXDEV)
+        return fd;
+    at = open_nearest(dir, path, &missing);
+    if (at < 0 || !is_inside(dir, at) || missing) {
+        errno = missing && at >= 0 && is_inside(dir, at) ? ENOENT : EXDEV;
+        return -1;
+    }
+    if (flags & O_PATH)
+        return TAKE(at, -1);
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", at);
+    return open(link, flags | O_CLOEXEC);
+}
+
 static int open_base(struct err *err)
 {
     int fd = open(base_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -93,18 +155,25 @@ static int open_base(struct err *err)
     return fd < 0 ? err_sys(err, "%s", base_dir) : fd;
 }
 
-/* A descriptor of the path; -1 with err: denied when it leads outside, else `missing`. */
+/* A descriptor of the path; -1 with err: denied when it leads outside, else `missing`. What is not
+ * there may be a name with a '%' of its own. */
 static int open_path(struct call *c, struct str raw, int flags, const char *missing,
                      struct err *err)
 {
     AUTO(closep) int dir = open_base(err);
-    char *path = dir < 0 ? NULL : relative(c, raw, err);
+    struct str twice = decoded(c, raw);
+    char *path;
     int fd;
 
-    if (!path)
+    if (dir < 0)
         return -1;
-    fd = open_beneath(dir, path, flags);
-    if (fd >= 0)
+    path = relative(c, twice, err);
+    fd = path ? open_inside(dir, path, flags) : -1;
+    if (path && fd < 0 && errno == ENOENT && !str_eq(raw, twice)) {
+        path = relative(c, raw, err);
+        fd = path ? open_inside(dir, path, flags) : -1;
+    }
+    if (fd >= 0 || !path)
         return fd;
     if (errno == EXDEV || errno == EACCES || errno == ELOOP)
         return denied(err);
@@ -184,30 +253,39 @@ struct incoming { /* a file being received: unnamed until it is whole */
     char temporary[40];
 };
 
+/* The next directory on the way, made where it is missing: `path` up to it from the base, and its
+ * own name in the one before. */
+static int enter(struct incoming *in, int base, const char *path, const char *name, struct err *err)
+{
+    int next = open_inside(base, path, O_RDONLY | O_DIRECTORY);
+
+    if (next < 0 && errno == ENOENT && !mkdirat(in->dir, name, 0755))
+        next = open_inside(base, path, O_RDONLY | O_DIRECTORY);
+    if (next < 0)
+        return errno == EXDEV || errno == ELOOP ? denied(err) : err_sys(err, "%s", path);
+    close(in->dir);
+    in->dir = next;
+    return 0;
+}
+
 static int begin_file(struct call *c, struct incoming *in, struct str filename, struct err *err)
 {
     AUTO(closep) int base = open_base(err);
-    char *path = base < 0 ? NULL : relative(c, filename, err), *slash;
+    char *path = base < 0 ? NULL : relative(c, filename, err), *name = path, *slash;
 
     if (!path)
         return -1;
     in->dir = fcntl(base, F_DUPFD_CLOEXEC, 3);
-    while ((slash = strchr(path, '/'))) {
-        int next;
-
+    while ((slash = strchr(name, '/'))) {
         *slash = 0;
-        if (*path && mkdirat(in->dir, path, 0755) && errno != EEXIST)
-            return err_sys(err, "mkdir %s", path);
-        next = *path ? open_beneath(in->dir, path, O_RDONLY | O_DIRECTORY) : dup(in->dir);
-        if (next < 0)
-            return errno == EXDEV || errno == ELOOP ? denied(err) : err_sys(err, "%s", path);
-        close(in->dir);
-        in->dir = next;
-        path = slash + 1;
+        if (*name && enter(in, base, path, name, err))
+            return -1;
+        *slash = '/';
+        name = slash + 1;
     }
-    if (!*path || !strcmp(path, "..") || !strcmp(path, "."))
+    if (!*name || !strcmp(name, "..") || !strcmp(name, "."))
         return denied(err);
-    in->name = path;
+    in->name = name;
     snprintf(in->temporary, sizeof(in->temporary), ".cove-upload-");
     id_random(in->temporary + strlen(in->temporary), 16);
     in->fd = openat(in->dir, in->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -313,7 +391,7 @@ static int get_download(struct call *c, void *body, struct err *err)
 {
     AUTO(closep)
     int fd = open_path(c, c->param[0], O_RDONLY | O_NONBLOCK | O_NOCTTY, "File not found", err);
-    const char *path = relative(c, c->param[0], err);
+    const char *path = relative(c, decoded(c, c->param[0]), err);
     struct stat st;
 
     (void)body;

@@ -63,6 +63,17 @@ void sessions_forget(struct kernel *k)
             destroy(s);
 }
 
+/* Those whose kernel was culled, or ended as a context: a document that is opened again needs a new
+ * one. */
+static void drop_ended(void)
+{
+    struct session *s;
+
+    list_each(s, &sessions, all)
+        if (s->kernel->removed)
+            destroy(s);
+}
+
 static void write_session(const struct session *s, struct buf *json)
 {
     json_open(json, '{');
@@ -116,6 +127,7 @@ static int list_sessions(struct call *c, void *body, struct err *err)
     struct session *s;
 
     (void)body, (void)err;
+    drop_ended();
     json_open(&json, '[');
     list_each(s, &sessions, all)
         write_session(s, &json);
@@ -192,6 +204,7 @@ static int post_session(struct call *c, void *body, struct err *err)
         return err_set(err, ERR_INVALID, "Missing field in JSON data: path");
     if (!b->type)
         return err_set(err, ERR_INVALID, "Missing field in JSON data: type");
+    drop_ended();
     s = find_path(b->path);
     if (!s) {
         if (count >= SESSIONS_MAX)

@@ -113,7 +113,11 @@ def answer(request):
         become_kernel(request, parent)
         return True
     forked.append(pid)
-    fd = os.pidfd_open(pid)
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:  # it has ended already; the others have not, and would end with us
+        sock.send(json.dumps({"pid": pid}).encode())
+        return False
     sock.sendmsg([json.dumps({"pid": pid}).encode()],
                  [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
     os.close(fd)

@@ -119,8 +119,11 @@ int zmtp_send(struct zmtp *z, const struct str *parts, size_t n, int64_t until, 
         v[i * 2 + 1] = (struct iovec){ (void *)(uintptr_t)parts[i].p, parts[i].n };
     }
     r = conn_writev(&z->conn, v, (int)(n * 2), until);
-    if (r)
+    if (r) {
         err_sys(err, "writing to the kernel");
+        if (err->code == ERR_GONE && !co_cancelled())
+            err->code = ERR_UPSTREAM; /* the kernel, and not a client that nobody need answer */
+    }
     z->broken |= r != 0; /* in the middle of a frame, maybe */
     z->writing = false;
     co_cond_wake(&z->changed);

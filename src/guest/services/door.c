@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "base/buf.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "io/sock.h"
 
 struct door_place door_place = { .set = -1 };
@@ -104,6 +107,20 @@ static int port_in_force(int fd)
                : ntohs(((const struct sockaddr_in *)(const void *)&a.sa)->sin_port);
 }
 
+/* Of "any that is free" the one it became: other services look there for this one. */
+static void tell_port(const struct service_port *p, int port)
+{
+    struct map *env = &door_place.guest->env;
+    AUTO(buf_free) struct buf text = { 0 };
+
+    buf_printf(&text, "%d", port);
+    for (size_t i = 0; i < env->n; i++)
+        if (!strcmp(env->items[i].key, p->port_variable)) {
+            free(env->items[i].value);
+            env->items[i].value = xstrdup(buf_cstr(&text));
+        }
+}
+
 int door_hold_port(struct door *d, int i, struct err *err)
 {
     const struct service_port *p = &d->service->ports[i];
@@ -114,8 +131,10 @@ int door_hold_port(struct door *d, int i, struct err *err)
         snprintf(d->error, sizeof(d->error), "%s", err->msg);
         return -1;
     }
-    if (!d->port[i])
+    if (!d->port[i]) {
         d->port[i] = port_in_force(d->listener[i]);
+        tell_port(p, d->port[i]);
+    }
     d->lent[i] = false;
     return 0;
 }

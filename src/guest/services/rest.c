@@ -3,7 +3,7 @@
 #include "guest/services/rest.h"
 
 #include <errno.h>
-#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,31 +16,37 @@
 
 enum { HEALTH_MS = 500, CODE_BODY = 32 << 20 };
 
+static bool in_sandbox;
+
 /* ---- health ---- */
 
 /* Whether the kernels' port is open. Asking it for /api, as the documents' program did, would start
  * the kernels for every look at our health; that a port is taken shows in that we cannot have it.
  */
-static bool port_taken(int port)
+static bool taken(const struct addr *a)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    AUTO(closep) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    AUTO(closep) int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int one = 1;
 
     /* with it, connections that have ended do not count, only a listener */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    return fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof(a)) && errno == EADDRINUSE;
+    return fd >= 0 && bind(fd, (const struct sockaddr *)&a->sa, a->len) && errno == EADDRINUSE;
 }
 
-static int kernels_port(const struct service *kernels)
+/* Where the doors listen for it: in a sandbox on one address, whatever the variable says. */
+static bool port_taken(const struct service_port *p)
 {
-    const char *text = service_env(kernels->ports[0].port_variable, "");
+    const char *text = service_env(p->port_variable, "");
+    const char *host = in_sandbox ? "127.0.0.1" : service_env(p->host_variable, "0.0.0.0");
+    struct err ignored = { 0 };
+    char address[80];
+    struct addr a;
     uint64_t port;
 
-    return *text && !str_u64(str_of(text), &port) && port && port <= 65535 ? (int)port
-                                                                           : kernels->ports[0].port;
+    if (!*text || str_u64(str_of(text), &port) || !port || port > 65535)
+        port = (uint64_t)p->port;
+    snprintf(address, sizeof(address), "%.64s:%d", host, (int)port);
+    return !addr_parse(str_of(address), &a, &ignored) && taken(&a);
 }
 
 static struct str health(void)
@@ -52,7 +58,7 @@ static struct str health(void)
 
     if (json.len && co_now() < until)
         return buf_str(&json);
-    up = kernels && port_taken(kernels_port(kernels));
+    up = kernels && port_taken(&kernels->ports[0]);
     json.len = 0;
     json_open(&json, '{');
     json_kv_str(&json, "status", up || !kernels ? "ok" : "error");
@@ -201,6 +207,7 @@ static struct httpd server = { .tables = tables, .cors = true, .first = first, .
 static int start(struct service_context *x, struct err *err)
 {
     (void)err;
+    in_sandbox = x->sandbox;
     x->server[0] = &server;
     return 0;
 }
