@@ -237,6 +237,58 @@ def test_a_machine_of_the_same_name_is_used_again():
         second.cleanup()
 
 
+def test_managers_of_one_name_that_start_together_have_one_machine():
+    managers = [VMManager(VMConfig(container_name="one")) for _ in range(6)]
+    try:
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            boxes = list(pool.map(VMManager.create_container, managers))
+        assert len({box.id for box in boxes}) == 1
+    finally:
+        for manager in managers:
+            manager.cleanup()
+
+
+def test_machines_that_come_and_go_do_not_take_each_others_directories():
+    def one(number):
+        for _ in range(4):
+            manager = VMManager(VMConfig(container_name=f"n{number}", vm_ram="128M"))
+            try:
+                manager.create_container().commands.run("echo x > /shared/x", check=True)
+                assert (manager.cfg.container_shared_dir / "x").exists()
+            finally:
+                manager.cleanup()
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        list(pool.map(one, range(6)))
+    assert not Path("docker").exists()
+
+
+def test_directories_deeper_than_python_goes_are_deleted_too():
+    manager = VMManager(VMConfig())
+    box = manager.create_container()
+    code = "import os\nfor _ in range(3000): os.mkdir('d' * 20); os.chdir('d' * 20)"
+    box.commands.run("python3", ["-c", code], cwd="/shared", check=True)
+    manager.cleanup()
+    assert manager.state is VMState.STOPPED and not Path("docker").exists()
+
+
+def test_a_port_nobody_asked_for_stays_one_when_a_machine_is_used_again():
+    config = VMConfig(container_name="again")
+    first, second = VMManager(VMConfig(container_name="again")), VMManager(config)
+    try:
+        first.create_container()
+        second.create_container()
+    finally:
+        first.cleanup()
+        second.cleanup()
+    with socket.create_server(("127.0.0.1", int(config.host_ssh_port))):
+        third = VMManager(config)
+        try:
+            assert third.create_container().forwards[22] == config.host_ssh_port
+        finally:
+            third.cleanup()
+
+
 def test_unique_names_are_unique(monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 1700000000.5)  # as of two processes in one second
     names = {VMConfig(unique_container_name=True).container_name for _ in range(50)}
@@ -479,6 +531,8 @@ def test_reconnect_and_preserve(config):
     try:
         again.reconnect()
         assert again.container.id == first
+        assert again.state is VMState.RUNNING
+        assert again.ssh.exec_command("echo x")["stdout"] == "x\n"
     finally:
         again.cleanup()
     with pytest.raises(VMOperationError, match="no machine"):

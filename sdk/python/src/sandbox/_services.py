@@ -61,12 +61,24 @@ class ServicesManager(VMManager):
     def reconnect(self) -> None:
         """Start the services of a machine that runs once more."""
         if self.container is None:
-            self.container = self._attach()
-        if self.container is None:
-            self._release()
-            raise VMOperationError(f"no machine {self.cfg.container_name} runs")
+            self._find_again()
         self._start_services()
         self._wait_services()
+
+    def _find_again(self) -> None:
+        try:
+            found = self._attach()
+            seen = [event.seq for event in found._events_after(0, 0)] if found else []
+        except BaseException as problem:
+            self._close_tunnels()
+            self._release()
+            if isinstance(problem, cove.CoveError):
+                raise VMOperationError(str(problem)) from problem
+            raise
+        if found is None:
+            self._release()
+            raise VMOperationError(f"no machine {self.cfg.container_name} runs")
+        self._has(found, max(seen, default=0))
 
     def _start_services(self) -> None:
         """The user's own server code; the guest's services start by themselves when somebody connects."""
