@@ -621,6 +621,43 @@ def test_results(executor):
     assert executor("final_answer(answer=5)").output == 5
 
 
+FINAL_ANSWERS = [
+    ("final_answer(1)\nfinal_answer(2)", (1, "", True)),
+    ("for n in range(9):\n    print(n)\n    if n == 1:\n        final_answer(n)", (1, "0\n1\n", True)),
+    ("def f():\n    try:\n        final_answer([3])\n    except Exception: pass\nf()", ([3], "", True)),
+    ("if 0:\n    final_answer(1)\nprint('on')", (None, "on\n", False)),
+    ("given = [4]\nfinal_answer(*given)", (4, "", True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "wanted"), FINAL_ANSWERS)
+def test_a_final_answer_anywhere_in_the_code(code, wanted, shared_executors):
+    """As agents write it: in a branch, a loop, a function, more than one. The first that is reached counts."""
+    for executor in shared_executors:
+        assert executor(code) == wanted
+        assert executor("print('next')") == (None, "next\n", False)
+
+
+def test_a_final_answer_beside_a_magic(shared_executors):
+    kernel, _ = shared_executors
+    result, logs, final = kernel("!echo magic\nfinal_answer(3)")
+    assert (result, logs.split(), final) == (3, ["magic"], True)
+    with pytest.raises(CodeError, match="ZeroDivisionError"):
+        kernel("if True:\n    final_answer(1/0)")
+
+
+@pytest.fixture(scope="module")
+def shared_executors(vm_server, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COVE_URL", vm_server.url)
+        patch.setenv("COVE_API_KEY", vm_server.api_key)
+        top = tmp_path_factory.mktemp("shared")
+        agent = AgentVMConfig(unique_container_name=True, root_dir=top / "agent")
+        sandbox = SandboxVMConfig(unique_container_name=True, root_dir=top / "sandbox")
+        with AgentVMManager(agent) as manager, SandboxExecutor([], None, sandbox) as executor:
+            yield executor, SandboxPythonExecutor(manager, [])
+
+
 def test_types_that_are_not_plain_come_as_json(executor):
     code = "import dataclasses\n@dataclasses.dataclass\nclass P:\n  a: int\nfinal_answer([P(1), {2, 3}])"
     assert executor.run_code_raise_errors(code, True)[0] == [{"a": 1}, [2, 3]]
@@ -729,6 +766,8 @@ def test_variables_and_packages(executor):
         executor.install_packages(["x; rm -rf /"])
     with pytest.raises(CodeError):
         executor.install_packages(["no-such-package-anywhere"])
+    for wanted in (["iniconfig>=1,<3"], ["iniconfig >= 1, != 99"]):
+        assert executor.install_packages(wanted) == wanted
 
 
 def test_a_dead_kernel_and_a_slow_code(executor):
@@ -741,6 +780,44 @@ def test_a_dead_kernel_and_a_slow_code(executor):
         executor.run_code_raise_errors("import time; time.sleep(600)")
     executor.code_timeout = None
     assert executor("final_answer(sent + [2])")[0] == [1, 2], "it goes on, with its variables"
+
+
+def test_a_kernel_that_was_started_again_has_the_documents_imports(executor):
+    with pytest.raises(VMOperationError, match="kernel died"):
+        executor.run_code_raise_errors("import os; os._exit(3)")
+    wait_for(lambda: answers(executor))
+    code = "print('RESULT_PICKLE:' + base64.b64encode(pickle.dumps(7)).decode())"
+    assert executor.run_code_raise_errors(code)[0] == 7
+
+
+def test_an_executor_that_nobody_used_for_a_while_goes_on(executor, monkeypatch):
+    """The guest closes a connection whose peer answers no pings: not an error of the next code."""
+    executor("x = 5")
+    monkeypatch.setattr("sandbox._kernel._QUIET_S", 0.0)
+    executor._kernel._socket.sock.shutdown(socket.SHUT_RDWR)
+    assert executor("final_answer(x)")[0] == 5, "variables are kept"
+
+
+def test_threads_share_an_executor(executor):
+    def one(number):
+        code = f"import time; time.sleep(0.2)\nfinal_answer({number})"
+        return executor.run_code_raise_errors(code, True)[0]
+
+    pool = concurrent.futures.ThreadPoolExecutor(4)
+    try:
+        found = [pool.submit(one, number) for number in range(4)]
+        assert [f.result(60) for f in found] == [0, 1, 2, 3]
+    finally:
+        executor.cleanup()  # ends what would wait for ever
+        pool.shutdown()
+
+
+def test_an_executor_goes_on_after_its_machine_was_started_again(executor):
+    kill_first_process(executor.vm.container)
+    wait_for(lambda: "restarted" in [event.kind for event in executor.vm.container.events()])
+    with pytest.raises(VMOperationError, match=r"lost|is gone"):
+        executor("x = 1")
+    wait_for(lambda: answers(executor))
 
 
 def answers(executor):

@@ -108,6 +108,21 @@ def _cove_result(value):
         raise problem
 """
 
+# For calls that are not a statement of their own at the end: the first that is reached ends the code.
+FINAL = "CoveFinalAnswer"
+_FUNCTION = f"""
+class {FINAL}(BASE):
+    pass
+def final_answer(answer):
+    _cove_result(answer)
+    raise {FINAL}
+"""
+
+
+def definitions(base: str, mark: str = "RESULT_PICKLE:") -> str:
+    """`final_answer()` as a function. `base` is an exception that ends code quietly where it runs."""
+    return EPILOGUE.replace("MARK", mark) + _FUNCTION.replace("BASE", base)
+
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
@@ -184,30 +199,37 @@ def split(output: str) -> Tuple[Dict[str, str], str]:
 
 
 def with_result(code: str, mark: str = "RESULT_PICKLE:") -> Optional[str]:
-    """The code with its last `final_answer(...)` turned into a result; None where it has none.
+    """The code with its one `final_answer(...)`, a statement at its top level, turned into a result. None where
+    it has none, or others: those are for `definitions()`.
 
     >>> print(with_result("x = 1\\nfinal_answer(x + 1)").splitlines()[1])
     _result = (x + 1)
+    >>> with_result("if x: final_answer(1)")
     """
     try:
         tree = ast.parse(code)
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError):
         return None  # a magic, or a real error, which the kernel will tell
-    for node in reversed(tree.body):
-        call = node.value if isinstance(node, ast.Expr) else None
-        if (
-            isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Name)
-            and call.func.id == "final_answer"
-            and len(call.args) + len(call.keywords) == 1
-        ):
-            value = call.args[0] if call.args else call.keywords[0].value
-            lines = code.encode().splitlines(keepends=True)
-            text = ast.get_source_segment(code, value) or ast.unparse(value)
-            before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
-            after = lines[(node.end_lineno or 1) - 1][node.end_col_offset or 0 :] + b"".join(
-                lines[node.end_lineno or 1 :]
-            )
-            assigned = before.decode() + f"_result = ({text})" + after.decode()
-            return f"{assigned}\n{EPILOGUE.replace('MARK', mark)}\n_cove_result(_result)\n"
-    return None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_final(node)]
+    node = next((n for n in tree.body if isinstance(n, ast.Expr) and n.value in calls), None)
+    if node is None or len(calls) != 1:
+        return None
+    given = [*calls[0].args, *(keyword.value for keyword in calls[0].keywords)]
+    if len(given) != 1 or isinstance(given[0], ast.Starred) or _is_spread(calls[0]):
+        return None
+    lines = code.encode().splitlines(keepends=True)
+    text = ast.get_source_segment(code, given[0]) or ast.unparse(given[0])
+    before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
+    after = lines[(node.end_lineno or 1) - 1][node.end_col_offset or 0 :] + b"".join(
+        lines[node.end_lineno or 1 :]
+    )
+    assigned = before.decode() + f"_result = ({text})" + after.decode()
+    return f"{assigned}\n{EPILOGUE.replace('MARK', mark)}\n_cove_result(_result)\n"
+
+
+def _is_final(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "final_answer"
+
+
+def _is_spread(call: ast.Call) -> bool:
+    return any(keyword.arg is None for keyword in call.keywords)
