@@ -248,6 +248,29 @@ def test_managers_of_one_name_that_start_together_have_one_machine():
             manager.cleanup()
 
 
+def test_a_directory_is_not_for_machines_of_two_servers(monkeypatch, tmp_path):
+    """As of two programs in one directory, each with a private server."""
+    first = VMManager(VMConfig(container_name="both"))
+    other = _server.PrivateServer((str(tmp_path),))
+    try:
+        box = first.create_container()
+        monkeypatch.setenv("COVE_URL", other.url)
+        monkeypatch.setenv("COVE_API_KEY", other.api_key)
+        second = VMManager(VMConfig(container_name="both"))
+        with pytest.raises(VMCreationError, match="unique_container_name"):
+            second.create_container()
+        second.cleanup()
+        assert box.commands.run("echo x > /shared/x; cat /shared/x").stdout == "x\n"
+        assert (first.cfg.container_shared_dir / "x").exists(), "it was deleted under the first"
+        first.cleanup()
+        second.create_container()
+        second.cleanup()
+    finally:
+        first.cleanup()
+        other.stop()
+    assert not Path("docker").exists()
+
+
 def test_machines_that_come_and_go_do_not_take_each_others_directories():
     def one(number):
         for _ in range(4):

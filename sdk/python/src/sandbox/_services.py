@@ -78,6 +78,7 @@ class ServicesManager(VMManager):
         if found is None:
             self._release()
             raise VMOperationError(f"no machine {self.cfg.container_name} runs")
+        self._hold()
         self._has(found, max(seen, default=0))
 
     def _start_services(self) -> None:

@@ -17,6 +17,16 @@ from .executor import CodeOutput, agent_error
 __all__ = ["SandboxPythonExecutor"]
 
 _MARK = "FINAL_ANSWER_PICKLE:"
+# Many a package has a module of another name: then that it is installed has to do.
+_CHECK = """
+import importlib, importlib.metadata
+try:
+    importlib.import_module({module!r})
+except ModuleNotFoundError as problem:
+    if problem.name != {module!r}:
+        raise
+    importlib.metadata.distribution({module!r}.replace("_", "-"))
+"""
 _DEFINITIONS = _results.definitions("SystemExit", _MARK)  # by which a program ends without a word
 
 
@@ -51,7 +61,7 @@ class SandboxPythonExecutor:
             raise self._error(str(answer["stderr"]))
         for package in additional_imports:
             module = re.split(r"\[|==|>|<|~|!", package)[0].strip().replace("-", "_")
-            answer = self.agent_vm.sandbox_execute_code(f"import {module}")
+            answer = self.agent_vm.sandbox_execute_code(_CHECK.format(module=module))
             if answer.get("stderr"):
                 raise self._error(f"{package} was installed, but: {answer['stderr']}")
         self.installed_packages += additional_imports

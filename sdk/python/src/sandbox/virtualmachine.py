@@ -62,6 +62,7 @@ class VMManager:
             self._log("docker_client is not used: the machine is a sandbox of Cove")
         self._client: Optional[cove.Client] = None
         self._tunnels: List[Tunnel] = []
+        self._held: Optional[int] = None  # the shared directory, open while we have a machine in it
         self._wanted = threading.Event()  # set while somebody wants it to run
         self._guard: Optional[threading.Thread] = None
         self.ssh = SSHClient(ssh_cfg or SSHConfig(port=config.host_ssh_port), self.logger)
@@ -79,6 +80,7 @@ class VMManager:
             ):  # else two would make two of one name, in one directory
                 found = self._attach()
                 self.container = found or self._create()
+                self._hold()
             seen = [event.seq for event in found._events_after(0, 0)] if found else []
         except BaseException as problem:
             self._close_tunnels()
@@ -127,6 +129,7 @@ class VMManager:
 
     def _create(self) -> cove.Sandbox:
         self._make_directories()
+        self._check_directory()
         known = self._templates()
         wanted = self._image()
         for _ in range(_PORT_TRIES):
@@ -197,6 +200,30 @@ class VMManager:
             # Of a directory of root's nothing can be written from inside. Its owner is `user` there;
             # here nobody, whom the directory above keeps out.
             os.chown(self.cfg.container_shared_dir, _NOBODY, _NOBODY)
+
+    def _check_directory(self) -> None:
+        """Two servers do not know of each other's machines, and two private ones may be of one directory."""
+        note, here = self.cfg.container_dir / "server", self._api().connection.url
+        before = note.read_text() if note.exists() else here
+        if before != here and _in_use(self.cfg.container_shared_dir):
+            raise VMCreationError(
+                f"container_name={self.cfg.container_name!r}: a machine of another process has this name "
+                f"and {self.cfg.container_shared_dir}; use another name, or unique_container_name=True"
+            )
+        note.write_text(here)
+
+    def _hold(self) -> None:
+        self._let_go()
+        with contextlib.suppress(FileNotFoundError):  # a machine that was made elsewhere
+            self._held = os.open(
+                self.cfg.container_shared_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            )
+            fcntl.flock(self._held, fcntl.LOCK_SH)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
 
     def _mount(self) -> cove.Mount:
         return cove.Mount(str(self.cfg.container_shared_dir), str(self.cfg.guest_shared_dir))
@@ -296,8 +323,9 @@ class VMManager:
                 self.cfg.container_dir
             ):  # nobody makes the next one in what is being deleted
                 self._end(container)
-                for path in (self.cfg.container_shared_dir, self.cfg.container_dir):
-                    _delete(path)
+                if not _in_use(self.cfg.container_shared_dir):  # else it is the last one's
+                    for path in (self.cfg.container_shared_dir, self.cfg.container_dir):
+                        _delete(path)
         else:
             self._end(container)
         if delete_storage:
@@ -326,6 +354,7 @@ class VMManager:
         self._release()
 
     def _release(self) -> None:
+        self._let_go()
         guard, self._guard = self._guard, None
         if self._client is not None:
             self._client.close()
@@ -362,6 +391,21 @@ def _alone(directory: Path) -> Iterator[None]:
                 return
         finally:
             os.close(held)
+
+
+def _in_use(directory: Path) -> bool:
+    """Whether a manager has a machine in it."""
+    try:
+        held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(held)
+    return False
 
 
 def _make(directory: Path, mode: int = 0o777) -> None:
