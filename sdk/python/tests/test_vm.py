@@ -730,7 +730,8 @@ class Reduces:
     "bomb",
     [
         Reduces(set, range(10**12)), Reduces(frozenset, range(10**12)), Reduces(bytearray, 10**13),
-        Reduces(collections.deque, range(10**12)), Reduces(fractions.Fraction, "1e999999999"),
+        Reduces(collections.deque, range(10**12)), Reduces(collections.Counter, range(10**12)),
+        Reduces(fractions.Fraction, "1e999999999"),
         Reduces(codecs.encode, "x", "rot13"), Reduces(eval, "1"), Reduces(getattr, "x", "join"),
     ],
     ids=lambda bomb: bomb.made_by[0].__name__,
@@ -739,6 +740,19 @@ def test_a_pickle_that_is_larger_than_it_looks_is_refused(bomb):
     found = base64.b64encode(pickle.dumps(bomb)).decode()
     with pytest.raises(VMOperationError, match="may not bring here"):
         _results.load({"pickle": found}, False)
+
+
+@pytest.mark.parametrize(
+    "name", ["uuid UUID", "uuid SafeUUID", "collections Counter", "ipaddress IPv4Address", "builtins set",
+             "datetime date", "decimal Decimal", "collections OrderedDict"],
+)  # fmt: skip
+def test_a_pickle_cannot_change_a_class(name):
+    """BUILD with a pair sets attributes of whatever is on the stack, which may be a class of ours."""
+    module, kind = name.split()
+    evil = f"c{module}\n{kind}\n".encode() + b"(N(dVtouched\nI1\nstb."
+    with pytest.raises(VMOperationError):
+        _results.load({"pickle": base64.b64encode(evil).decode()}, False)
+    assert not hasattr(getattr(__import__(module), kind), "touched")
 
 
 def test_a_machine_that_ends_under_its_executor(config):

@@ -15,6 +15,7 @@ import io
 import json
 import pickle
 import re
+import uuid
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from .errors import VMOperationError
@@ -22,12 +23,41 @@ from .errors import VMOperationError
 # Types whose constructors do nothing but make a value of the size of what they are given.
 SAFE = {
     "builtins": {"complex", "range", "slice"},
-    "collections": {"OrderedDict", "Counter"},
+    "collections": {"OrderedDict"},
     "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
     "decimal": {"Decimal"},
     "ipaddress": {"IPv4Address", "IPv6Address"},
-    "uuid": {"UUID", "SafeUUID"},
+    "uuid": {"SafeUUID"},
 }
+
+
+class _Maker:
+    """What a pickle finds in place of a class. It can be called and no more: on a class, or a function, a
+    pickle can set attributes, and every user of it here would meet those."""
+
+    __slots__ = ("_make",)
+    _make: Callable[..., Any]
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        object.__setattr__(self, "_make", make)
+
+    def __call__(self, *given: Any) -> Any:
+        return self._make(*given)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise pickle.UnpicklingError(f"a change of {name}")
+
+
+class _Fixed(type):
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise pickle.UnpicklingError(f"a change of {name}")
+
+
+class _UUID(uuid.UUID, metaclass=_Fixed):
+    """The one that a pickle makes without a call, for which it has to be a class."""
+
+    def __new__(cls, *given: Any) -> Any:
+        return object.__new__(uuid.UUID)
 
 
 def _of_items(kind: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,12 +96,20 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin-1")
 
 
+def _counter(*given: Any) -> Any:
+    """Of the counts it is pickled with; it would count range(10**12), too."""
+    if not all(isinstance(counts, dict) for counts in given):
+        raise pickle.UnpicklingError("collections.Counter of something else than counts")
+    return collections.Counter(*given)
+
+
 # Those that can do more than that, with arguments that they are not pickled with.
 _CAREFUL: Dict[Tuple[str, str], Callable[..., Any]] = {
     ("builtins", "set"): _of_items(set),
     ("builtins", "frozenset"): _of_items(frozenset),
     ("builtins", "bytearray"): _bytearray,
     ("collections", "deque"): _of_items(collections.deque),
+    ("collections", "Counter"): _counter,
     ("fractions", "Fraction"): _fraction,
     ("_codecs", "encode"): _encode,
 }
@@ -128,10 +166,12 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module == "__builtin__":  # as protocol 2 has it
             module, name = "builtins", "range" if name == "xrange" else name
+        if (module, name) == ("uuid", "UUID"):
+            return _UUID
         if (module, name) in _CAREFUL:
-            return _CAREFUL[module, name]
+            return _Maker(_CAREFUL[module, name])
         if name in SAFE.get(module, ()):
-            return super().find_class(module, name)
+            return _Maker(super().find_class(module, name))
         raise pickle.UnpicklingError(f"{module}.{name}")
 
 
@@ -183,10 +223,14 @@ def split(output: str) -> Tuple[Dict[str, str], str]:
 
     >>> split("log\\nRESULT_PICKLE:gASVAi4=\\nmore\\n")
     ({'pickle': 'gASVAi4='}, 'log\\nmore\\n')
+    >>> split("\\x0cRESULT_PICKLE:no\\n")
+    ({}, '\\x0cRESULT_PICKLE:no\\n')
     """
     found: Dict[str, str] = {}
     kept = []
-    for line in output.splitlines(keepends=True):
+    for line in re.findall(
+        r"[^\n]*\n|[^\n]+", output
+    ):  # of other ends of lines a print knows nothing
         mark = next((m for m in MARKS if line.startswith(m)), None)
         if mark is None:
             kept.append(line)
