@@ -8,9 +8,11 @@ import base64
 import codecs
 import collections
 import concurrent.futures
+import contextlib
 import datetime
 import decimal
 import fractions
+import http.server
 import json
 import os
 import pickle
@@ -594,6 +596,61 @@ def test_a_document_that_would_be_code_is_refused(config):
             _generated.harmless(document)
         del document["components"]["schemas"]["X"]
         assert "description" not in _generated.harmless(document)["info"]
+
+
+@contextlib.contextmanager
+def a_service_that_says(body):
+    class Says(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Says) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        try:
+            yield made.server_port
+        finally:
+            made.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("body", [b"[1, 2]", b"3", b"null", b"nonsense", b'"text"'])
+def test_an_answer_of_another_shape_is_an_error_of_ours(body):
+    with a_service_that_says(body) as port:
+        with pytest.raises(VMOperationError, match="/health"):
+            SandboxClient("localhost", port).health()
+
+
+@pytest.mark.parametrize("depth", [300, 600, 900, 5000])
+def test_a_document_that_is_too_deep_is_an_error_of_ours(depth):
+    body = b'{"a":' * depth + b"1" + b"}" * depth
+    with a_service_that_says(body) as port:
+        try:
+            _generated._fetch(f"http://127.0.0.1:{port}")
+        except VMOperationError as problem:
+            assert "openapi.json" in str(problem)
+
+
+def test_an_answer_that_is_not_what_the_document_says(config):
+    with SandboxVMManager(config) as manager:
+        assert manager.sandbox_health()["status"] == "ok"
+        for body in (b"[1, 2]", b'{"detail": [3]}', b"nonsense", b"null"):
+            with a_service_that_says(body) as port:
+                client = manager.generated_client.client
+                manager.generated_client.client = type(client)(base_url=f"http://127.0.0.1:{port}")
+                try:
+                    with pytest.raises(VMOperationError):
+                        manager.sandbox_health()
+                        manager.sandbox_take_screenshot()
+                finally:
+                    manager.generated_client.client.get_httpx_client().close()
+                    manager.generated_client.client = client
 
 
 def test_the_gateway_is_where_the_configuration_has_it():
