@@ -710,32 +710,20 @@ FINAL_ANSWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "wanted"), FINAL_ANSWERS)
-def test_a_final_answer_anywhere_in_the_code(code, wanted, shared_executors):
+def test_a_final_answer_anywhere_in_the_code(executor):
     """As agents write it: in a branch, a loop, a function, more than one. The first that is reached counts."""
-    for executor in shared_executors:
-        assert executor(code) == wanted
-        assert executor("print('next')") == (None, "next\n", False)
+    with AgentVMManager(AgentVMConfig(unique_container_name=True)) as manager:
+        for run in (executor, SandboxPythonExecutor(manager, [])):
+            for code, wanted in FINAL_ANSWERS:
+                assert run(code) == wanted, code
+                assert run("print('next')") == (None, "next\n", False)
 
 
-def test_a_final_answer_beside_a_magic(shared_executors):
-    kernel, _ = shared_executors
-    result, logs, final = kernel("!echo magic\nfinal_answer(3)")
+def test_a_final_answer_beside_a_magic(executor):
+    result, logs, final = executor("!echo magic\nfinal_answer(3)")
     assert (result, logs.split(), final) == (3, ["magic"], True)
     with pytest.raises(CodeError, match="ZeroDivisionError"):
-        kernel("if True:\n    final_answer(1/0)")
-
-
-@pytest.fixture(scope="module")
-def shared_executors(vm_server, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COVE_URL", vm_server.url)
-        patch.setenv("COVE_API_KEY", vm_server.api_key)
-        top = tmp_path_factory.mktemp("shared")
-        agent = AgentVMConfig(unique_container_name=True, root_dir=top / "agent")
-        sandbox = SandboxVMConfig(unique_container_name=True, root_dir=top / "sandbox")
-        with AgentVMManager(agent) as manager, SandboxExecutor([], None, sandbox) as executor:
-            yield executor, SandboxPythonExecutor(manager, [])
+        executor("if True:\n    final_answer(1/0)")
 
 
 def test_types_that_are_not_plain_come_as_json(executor):
