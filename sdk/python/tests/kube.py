@@ -107,13 +107,10 @@ class Cluster:
         ).start()
 
     def _provision(self, namespace, claim, template, sandbox):
-        name = claim["metadata"]["name"]
         time.sleep(self.delay)
         if template not in self.templates or self.fatal:
             why = self.fatal or ("TemplateNotFound" if template else "WarmPoolNotFound")
-            self._status(namespace, claim, "False", why, None)
-            if self.version == "v1alpha1":
-                self._sandbox(namespace, name, "False", why)
+            self._status(namespace, claim, "False", why, None)  # and no sandbox
             return
         self._sandbox(namespace, sandbox, "False", "DependenciesNotReady")
         self._status(namespace, claim, "False", "SandboxNotReady", sandbox)

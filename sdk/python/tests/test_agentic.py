@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from kube import Cluster
 
 import cove
-from agentic_sandbox import SandboxClient, SandboxError
+from agentic_sandbox import SandboxClient, SandboxError, SandboxTimeoutError
+from cove import _server
 
 HERE = Path(__file__).resolve().parent
 CLIENT = HERE.parent / "test_client.py"
@@ -50,8 +52,9 @@ def test_files_and_status(server):
             sandbox.read("absent")
         with pytest.raises(ValueError, match="leads out"):
             sandbox.read("../etc/passwd")
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError) as late:
             sandbox.run("sleep 60", timeout=1)
+        assert isinstance(late.value, RuntimeError), "which is what failed requests are"
     assert not sandbox.is_ready()
 
 
@@ -60,6 +63,27 @@ def test_it_is_deleted_on_an_error(server):
         with SandboxClient("python-sandbox-template"):
             raise ZeroDivisionError
     assert cove.Sandbox.list() == []
+
+
+def test_the_error_of_the_block_is_the_one_that_is_seen(server, monkeypatch):
+    own = _server.PrivateServer()
+    monkeypatch.setenv("COVE_URL", own.url)
+    monkeypatch.setenv("COVE_API_KEY", own.api_key)
+    with pytest.raises(ZeroDivisionError):
+        with SandboxClient("python-sandbox-template"):
+            own.stop()  # so that deleting fails, too
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("text", ["clusters: [", "just a text", "clusters: 3"])
+def test_a_kubeconfig_that_does_not_load_is_none(server, monkeypatch, tmp_path, text):
+    pytest.importorskip("kubernetes", reason="the package kubernetes is not installed")
+    config = tmp_path / "broken"
+    config.write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(config))
+    with SandboxClient("python-sandbox-template") as sandbox:
+        assert sandbox.run("echo x").stdout == "x\n"
 
 
 def test_an_unknown_template_is_named_with_the_list(server):
@@ -138,6 +162,14 @@ def test_a_command_is_never_run_twice(cluster):
         sandbox.write("f", "1")
         cluster.fail_router = [502, 503]
         assert sandbox.read("f") == b"1"
+
+
+def test_a_runtime_that_does_not_answer_is_a_timeout(cluster):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with SandboxClient("python-sandbox-template", api_url=url) as sandbox:
+            with pytest.raises(SandboxTimeoutError):
+                sandbox.run("sleep 60", timeout=0.5)
 
 
 def test_an_unknown_template_ends_the_wait(cluster):

@@ -29,7 +29,8 @@ def test_the_rest_service():
         )
         assert isinstance(manager.sandbox_list_installed_packages(), list)
         assert manager.sandbox_take_screenshot()["status"] == "error", "there is no display"
-        executor = SandboxPythonExecutor(manager, [])
+        executor = SandboxPythonExecutor(manager, ["python-dateutil"])  # whose module is dateutil
+        assert executor("import dateutil\nfinal_answer(1)").output == 1
         assert executor("print('x')\nfinal_answer([1])") == ([1], "x\n", True)
         assert "serving" in manager.tail_server_logs()
 

@@ -8,9 +8,11 @@ import base64
 import codecs
 import collections
 import concurrent.futures
+import contextlib
 import datetime
 import decimal
 import fractions
+import http.server
 import json
 import os
 import pickle
@@ -235,6 +237,81 @@ def test_a_machine_of_the_same_name_is_used_again():
     finally:
         first.cleanup()
         second.cleanup()
+
+
+def test_managers_of_one_name_that_start_together_have_one_machine():
+    managers = [VMManager(VMConfig(container_name="one")) for _ in range(6)]
+    try:
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            boxes = list(pool.map(VMManager.create_container, managers))
+        assert len({box.id for box in boxes}) == 1
+    finally:
+        for manager in managers:
+            manager.cleanup()
+
+
+def test_a_directory_is_not_for_machines_of_two_servers(monkeypatch, tmp_path):
+    """As of two programs in one directory, each with a private server."""
+    first = VMManager(VMConfig(container_name="both"))
+    other = _server.PrivateServer((str(tmp_path),))
+    try:
+        box = first.create_container()
+        monkeypatch.setenv("COVE_URL", other.url)
+        monkeypatch.setenv("COVE_API_KEY", other.api_key)
+        second = VMManager(VMConfig(container_name="both"))
+        with pytest.raises(VMCreationError, match="unique_container_name"):
+            second.create_container()
+        second.cleanup()
+        assert box.commands.run("echo x > /shared/x; cat /shared/x").stdout == "x\n"
+        assert (first.cfg.container_shared_dir / "x").exists(), "it was deleted under the first"
+        first.cleanup()
+        second.create_container()
+        second.cleanup()
+    finally:
+        first.cleanup()
+        other.stop()
+    assert not Path("docker").exists()
+
+
+def test_machines_that_come_and_go_do_not_take_each_others_directories():
+    def one(number):
+        for _ in range(4):
+            manager = VMManager(VMConfig(container_name=f"n{number}", vm_ram="128M"))
+            try:
+                manager.create_container().commands.run("echo x > /shared/x", check=True)
+                assert (manager.cfg.container_shared_dir / "x").exists()
+            finally:
+                manager.cleanup()
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        list(pool.map(one, range(6)))
+    assert not Path("docker").exists()
+
+
+def test_directories_deeper_than_python_goes_are_deleted_too():
+    manager = VMManager(VMConfig())
+    box = manager.create_container()
+    code = "import os\nfor _ in range(3000): os.mkdir('d' * 20); os.chdir('d' * 20)"
+    box.commands.run("python3", ["-c", code], cwd="/shared", check=True)
+    manager.cleanup()
+    assert manager.state is VMState.STOPPED and not Path("docker").exists()
+
+
+def test_a_port_nobody_asked_for_stays_one_when_a_machine_is_used_again():
+    config = VMConfig(container_name="again")
+    first, second = VMManager(VMConfig(container_name="again")), VMManager(config)
+    try:
+        first.create_container()
+        second.create_container()
+    finally:
+        first.cleanup()
+        second.cleanup()
+    with socket.create_server(("127.0.0.1", int(config.host_ssh_port))):
+        third = VMManager(config)
+        try:
+            assert third.create_container().forwards[22] == config.host_ssh_port
+        finally:
+            third.cleanup()
 
 
 def test_unique_names_are_unique(monkeypatch):
@@ -479,6 +556,8 @@ def test_reconnect_and_preserve(config):
     try:
         again.reconnect()
         assert again.container.id == first
+        assert again.state is VMState.RUNNING
+        assert again.ssh.exec_command("echo x")["stdout"] == "x\n"
     finally:
         again.cleanup()
     with pytest.raises(VMOperationError, match="no machine"):
@@ -517,6 +596,61 @@ def test_a_document_that_would_be_code_is_refused(config):
             _generated.harmless(document)
         del document["components"]["schemas"]["X"]
         assert "description" not in _generated.harmless(document)["info"]
+
+
+@contextlib.contextmanager
+def a_service_that_says(body):
+    class Says(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Says) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        try:
+            yield made.server_port
+        finally:
+            made.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("body", [b"[1, 2]", b"3", b"null", b"nonsense", b'"text"'])
+def test_an_answer_of_another_shape_is_an_error_of_ours(body):
+    with a_service_that_says(body) as port:
+        with pytest.raises(VMOperationError, match="/health"):
+            SandboxClient("localhost", port).health()
+
+
+@pytest.mark.parametrize("depth", [300, 600, 900, 5000])
+def test_a_document_that_is_too_deep_is_an_error_of_ours(depth):
+    body = b'{"a":' * depth + b"1" + b"}" * depth
+    with a_service_that_says(body) as port:
+        try:
+            _generated._fetch(f"http://127.0.0.1:{port}")
+        except VMOperationError as problem:
+            assert "openapi.json" in str(problem)
+
+
+def test_an_answer_that_is_not_what_the_document_says(config):
+    with SandboxVMManager(config) as manager:
+        assert manager.sandbox_health()["status"] == "ok"
+        for body in (b"[1, 2]", b'{"detail": [3]}', b"nonsense", b"null"):
+            with a_service_that_says(body) as port:
+                client = manager.generated_client.client
+                manager.generated_client.client = type(client)(base_url=f"http://127.0.0.1:{port}")
+                try:
+                    with pytest.raises(VMOperationError):
+                        manager.sandbox_health()
+                        manager.sandbox_take_screenshot()
+                finally:
+                    manager.generated_client.client.get_httpx_client().close()
+                    manager.generated_client.client = client
 
 
 def test_the_gateway_is_where_the_configuration_has_it():
@@ -565,6 +699,31 @@ def test_results(executor):
     assert executor("1 + 1") == (None, "", False)
     assert executor("y = 2\nfinal_answer(\n  y * 21\n)") == (42, "", True)
     assert executor("final_answer(answer=5)").output == 5
+
+
+FINAL_ANSWERS = [
+    ("final_answer(1)\nfinal_answer(2)", (1, "", True)),
+    ("for n in range(9):\n    print(n)\n    if n == 1:\n        final_answer(n)", (1, "0\n1\n", True)),
+    ("def f():\n    try:\n        final_answer([3])\n    except Exception: pass\nf()", ([3], "", True)),
+    ("if 0:\n    final_answer(1)\nprint('on')", (None, "on\n", False)),
+    ("given = [4]\nfinal_answer(*given)", (4, "", True)),
+]  # fmt: skip
+
+
+def test_a_final_answer_anywhere_in_the_code(executor):
+    """As agents write it: in a branch, a loop, a function, more than one. The first that is reached counts."""
+    with AgentVMManager(AgentVMConfig(unique_container_name=True)) as manager:
+        for run in (executor, SandboxPythonExecutor(manager, [])):
+            for code, wanted in FINAL_ANSWERS:
+                assert run(code) == wanted, code
+                assert run("print('next')") == (None, "next\n", False)
+
+
+def test_a_final_answer_beside_a_magic(executor):
+    result, logs, final = executor("!echo magic\nfinal_answer(3)")
+    assert (result, logs.split(), final) == (3, ["magic"], True)
+    with pytest.raises(CodeError, match="ZeroDivisionError"):
+        executor("if True:\n    final_answer(1/0)")
 
 
 def test_types_that_are_not_plain_come_as_json(executor):
@@ -616,7 +775,8 @@ class Reduces:
     "bomb",
     [
         Reduces(set, range(10**12)), Reduces(frozenset, range(10**12)), Reduces(bytearray, 10**13),
-        Reduces(collections.deque, range(10**12)), Reduces(fractions.Fraction, "1e999999999"),
+        Reduces(collections.deque, range(10**12)), Reduces(collections.Counter, range(10**12)),
+        Reduces(fractions.Fraction, "1e999999999"),
         Reduces(codecs.encode, "x", "rot13"), Reduces(eval, "1"), Reduces(getattr, "x", "join"),
     ],
     ids=lambda bomb: bomb.made_by[0].__name__,
@@ -625,6 +785,19 @@ def test_a_pickle_that_is_larger_than_it_looks_is_refused(bomb):
     found = base64.b64encode(pickle.dumps(bomb)).decode()
     with pytest.raises(VMOperationError, match="may not bring here"):
         _results.load({"pickle": found}, False)
+
+
+@pytest.mark.parametrize(
+    "name", ["uuid UUID", "uuid SafeUUID", "collections Counter", "ipaddress IPv4Address", "builtins set",
+             "datetime date", "decimal Decimal", "collections OrderedDict"],
+)  # fmt: skip
+def test_a_pickle_cannot_change_a_class(name):
+    """BUILD with a pair sets attributes of whatever is on the stack, which may be a class of ours."""
+    module, kind = name.split()
+    evil = f"c{module}\n{kind}\n".encode() + b"(N(dVtouched\nI1\nstb."
+    with pytest.raises(VMOperationError):
+        _results.load({"pickle": base64.b64encode(evil).decode()}, False)
+    assert not hasattr(getattr(__import__(module), kind), "touched")
 
 
 def test_a_machine_that_ends_under_its_executor(config):
@@ -675,6 +848,8 @@ def test_variables_and_packages(executor):
         executor.install_packages(["x; rm -rf /"])
     with pytest.raises(CodeError):
         executor.install_packages(["no-such-package-anywhere"])
+    for wanted in (["iniconfig>=1,<3"], ["iniconfig >= 1, != 99"]):
+        assert executor.install_packages(wanted) == wanted
 
 
 def test_a_dead_kernel_and_a_slow_code(executor):
@@ -687,6 +862,44 @@ def test_a_dead_kernel_and_a_slow_code(executor):
         executor.run_code_raise_errors("import time; time.sleep(600)")
     executor.code_timeout = None
     assert executor("final_answer(sent + [2])")[0] == [1, 2], "it goes on, with its variables"
+
+
+def test_a_kernel_that_was_started_again_has_the_documents_imports(executor):
+    with pytest.raises(VMOperationError, match="kernel died"):
+        executor.run_code_raise_errors("import os; os._exit(3)")
+    wait_for(lambda: answers(executor))
+    code = "print('RESULT_PICKLE:' + base64.b64encode(pickle.dumps(7)).decode())"
+    assert executor.run_code_raise_errors(code)[0] == 7
+
+
+def test_an_executor_that_nobody_used_for_a_while_goes_on(executor, monkeypatch):
+    """The guest closes a connection whose peer answers no pings: not an error of the next code."""
+    executor("x = 5")
+    monkeypatch.setattr("sandbox._kernel._QUIET_S", 0.0)
+    executor._kernel._socket.sock.shutdown(socket.SHUT_RDWR)
+    assert executor("final_answer(x)")[0] == 5, "variables are kept"
+
+
+def test_threads_share_an_executor(executor):
+    def one(number):
+        code = f"import time; time.sleep(0.2)\nfinal_answer({number})"
+        return executor.run_code_raise_errors(code, True)[0]
+
+    pool = concurrent.futures.ThreadPoolExecutor(4)
+    try:
+        found = [pool.submit(one, number) for number in range(4)]
+        assert [f.result(60) for f in found] == [0, 1, 2, 3]
+    finally:
+        executor.cleanup()  # ends what would wait for ever
+        pool.shutdown()
+
+
+def test_an_executor_goes_on_after_its_machine_was_started_again(executor):
+    kill_first_process(executor.vm.container)
+    wait_for(lambda: "restarted" in [event.kind for event in executor.vm.container.events()])
+    with pytest.raises(VMOperationError, match=r"lost|is gone"):
+        executor("x = 1")
+    wait_for(lambda: answers(executor))
 
 
 def answers(executor):

@@ -11,6 +11,6 @@ its gateway. On one machine with Cove (COVE_URL is set, or there is no cluster) 
 of Cove.
 """
 
-from .client import ExecutionResult, SandboxClient, SandboxError
+from .client import ExecutionResult, SandboxClient, SandboxError, SandboxTimeoutError
 
-__all__ = ["ExecutionResult", "SandboxClient", "SandboxError"]
+__all__ = ["ExecutionResult", "SandboxClient", "SandboxError", "SandboxTimeoutError"]

@@ -27,6 +27,10 @@ class SandboxError(RuntimeError):
     """A request to the sandbox failed, or it could not be made."""
 
 
+class SandboxTimeoutError(SandboxError, TimeoutError):
+    """It did not answer in the time that was given."""
+
+
 @dataclass(frozen=True)
 class ExecutionResult:
     """How a command ended."""
@@ -88,10 +92,17 @@ class SandboxClient:
             _log.info("gateway %s is not needed: this is Cove on one machine", self.gateway_name)
         return LocalSandbox(self)
 
-    def __exit__(self, *_exc: object) -> None:
+    def __exit__(self, kind: object = None, *_exc: object) -> None:
         backend, self._backend = self._backend, None
-        if backend is not None:
+        if backend is None:
+            return
+        try:
             backend.close()
+        except Exception as problem:
+            if kind is None:
+                raise
+            # The block's own error is what its user has to see; often it is the cause of this one.
+            _log.warning("the sandbox could not be deleted: %s", problem)
 
     def is_ready(self) -> bool:
         """Whether there is a sandbox to talk to."""

@@ -27,7 +27,7 @@ from urllib.parse import quote
 
 import httpx
 
-from .client import ExecutionResult, SandboxError
+from .client import ExecutionResult, SandboxError, SandboxTimeoutError, _log
 
 if TYPE_CHECKING:
     from .client import SandboxClient
@@ -38,6 +38,7 @@ _GATEWAY = ("gateway.networking.k8s.io", "v1", "gateways")
 _ROUTER = "svc/sandbox-router-svc"
 _RETRY_STATUS = (500, 502, 503, 504)
 _RETRIES = 5
+_LOOK_S = 2.0
 
 # Reasons of a claim that no waiting changes.
 _FATAL = (
@@ -68,6 +69,9 @@ def load() -> Optional[Any]:
             config.load_kube_config()
         except config.ConfigException:
             return None  # a file without a cluster in it
+        except Exception as problem:  # not YAML, or of another shape: its reader fails in many ways
+            _log.warning("%s is no Kubernetes configuration, Cove is used: %s", path, problem)
+            return None
     return client.CustomObjectsApi()
 
 
@@ -99,7 +103,7 @@ class ClusterSandbox:
         self._create("SandboxClaim", "sandboxclaims", claim, spec)
         if pools is None:
             where = (_CORE, self._version, "sandboxes")
-            name = self._wait(where, claim, deadline, _ready_sandbox)
+            name = self._wait(where, claim, deadline, _ready_sandbox, between=self._look_at_claim)
         else:
             where = (_EXTENSIONS, self._version, "sandboxclaims")
             name = self._wait(where, claim, deadline, _ready_claim)
@@ -150,8 +154,9 @@ class ClusterSandbox:
         deadline: float,
         done: Callable[[Mapping[str, Any]], Optional[str]],
         namespace: Optional[str] = None,
+        between: Optional[Callable[[], object]] = None,
     ) -> str:
-        """Watches one object until `done` finds what it wants in it."""
+        """Watches one object until `done` finds what it wants in it; `between` is called now and then."""
         namespace = namespace or self._owner.namespace
         last: Mapping[str, Any] = {}
         while True:
@@ -159,12 +164,22 @@ class ClusterSandbox:
             if left <= 0:
                 state = f"; it says: {_says(last)}" if last else "; it has not appeared"
                 raise TimeoutError(f"{where[2]} {namespace}/{name} was not ready in time{state}")
+            if between is not None:
+                between()
+                left = min(left, _LOOK_S)
             with contextlib.closing(self._watch(where, namespace, name, left)) as items:
                 for item in items:
                     last = item
                     found = done(item)
                     if found is not None:
                         return found
+            time.sleep(0.1)  # a server that ends every watch at once is not asked in a loop
+
+    def _look_at_claim(self) -> None:
+        """Where there is no sandbox, the claim says why: a template that is unknown has none to watch."""
+        where = (_EXTENSIONS, self._version, self._owner.namespace, "sandboxclaims")
+        name = self._owner.claim_name
+        _ready_sandbox(self._call(lambda: self._api.get_namespaced_custom_object(*where, name)))
 
     def _watch(
         self, where: Tuple[str, str, str], namespace: str, name: str, seconds: float
@@ -257,7 +272,8 @@ class ClusterSandbox:
             except httpx.TransportError as problem:
                 unsent = isinstance(problem, (httpx.ConnectError, httpx.ConnectTimeout))
                 if last or not (unsent or method == "GET"):
-                    raise SandboxError(
+                    late = isinstance(problem, httpx.TimeoutException)
+                    raise (SandboxTimeoutError if late else SandboxError)(
                         f"{method} {path}: {problem or type(problem).__name__}"
                     ) from problem
             else:

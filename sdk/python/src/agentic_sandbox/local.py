@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Iterator
 import cove
 from cove.compat import template
 
-from .client import ExecutionResult, SandboxError
+from .client import ExecutionResult, SandboxError, SandboxTimeoutError
 
 if TYPE_CHECKING:
     from .client import SandboxClient
@@ -79,6 +79,6 @@ def _as_runtime_error() -> Iterator[None]:
     try:
         yield
     except cove.DeadlineError as problem:
-        raise TimeoutError(str(problem)) from problem
+        raise SandboxTimeoutError(str(problem)) from problem
     except cove.CoveError as problem:
         raise SandboxError(str(problem)) from problem

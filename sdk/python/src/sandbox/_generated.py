@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Dict
 
 import httpx
 
@@ -25,6 +25,7 @@ from .errors import VMOperationError
 PACKAGE = "sandbox_rest_server_client"
 _STAMP = ".document"
 _FETCH_S = 30.0
+_GENERATE_S = 600  # of a document of any size that is read; usually it is one second
 _DOCUMENT_MAX = 8 << 20
 # Where a document has names, which the client's own are made of; `key` is every key.
 _NAMES = ("key", "$ref", "const", "enum", "format", "in", "name", "operationId", "required", "type")
@@ -64,6 +65,10 @@ class GeneratedClient:
             reply = module.sync_detailed(client=self.client, **arguments)
         except httpx.TransportError as problem:
             raise VMOperationError(f"the machine's service does not answer: {problem}") from problem
+        except Exception as problem:  # an answer that is not what its own document says, in any way
+            raise VMOperationError(
+                f"the machine's service gave an answer to {operation} that cannot be read: {problem!r}"
+            ) from problem
         if reply.parsed is not None:
             return plain(reply.parsed)
         try:  # a schema without a type gives nothing parsed
@@ -81,6 +86,13 @@ class GeneratedClient:
         self.client.get_httpx_client().close()
         for name in [n for n in sys.modules if n.split(".")[0] == self.package.__name__]:
             del sys.modules[name]
+
+
+def an_object(answer: Any, operation: str) -> Dict[str, Any]:
+    """What most operations answer with; a service inside may say anything."""
+    if not isinstance(answer, dict):
+        raise VMOperationError(f"the machine's service answered {operation} with {answer!r:.200}")
+    return dict(answer)
 
 
 def plain(parsed: Any) -> Any:
@@ -105,7 +117,7 @@ def _fetch(base_url: str) -> bytes:
         raise VMOperationError(f"{url} is not a document")
     try:
         return json.dumps(harmless(document), sort_keys=True).encode()
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise VMOperationError(f"{url}: {problem}") from None
 
 
@@ -152,7 +164,12 @@ def _generate(document: bytes, output: Path, force: bool) -> bool:
         file.flush()
         command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", file.name]
         command += ["--output-path", str(output), "--overwrite"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_GENERATE_S)
+        except subprocess.TimeoutExpired:
+            raise VMOperationError(
+                f"openapi-python-client made no client in {output} within {_GENERATE_S} s"
+            ) from None
     if done.returncode != 0 or not (output / PACKAGE).is_dir():
         said = (done.stderr or done.stdout).strip()[-1000:]
         raise VMOperationError(f"openapi-python-client made no client in {output}: {said}")

@@ -15,6 +15,7 @@ import io
 import json
 import pickle
 import re
+import uuid
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from .errors import VMOperationError
@@ -22,12 +23,41 @@ from .errors import VMOperationError
 # Types whose constructors do nothing but make a value of the size of what they are given.
 SAFE = {
     "builtins": {"complex", "range", "slice"},
-    "collections": {"OrderedDict", "Counter"},
+    "collections": {"OrderedDict"},
     "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
     "decimal": {"Decimal"},
     "ipaddress": {"IPv4Address", "IPv6Address"},
-    "uuid": {"UUID", "SafeUUID"},
+    "uuid": {"SafeUUID"},
 }
+
+
+class _Maker:
+    """What a pickle finds in place of a class. It can be called and no more: on a class, or a function, a
+    pickle can set attributes, and every user of it here would meet those."""
+
+    __slots__ = ("_make",)
+    _make: Callable[..., Any]
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        object.__setattr__(self, "_make", make)
+
+    def __call__(self, *given: Any) -> Any:
+        return self._make(*given)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise pickle.UnpicklingError(f"a change of {name}")
+
+
+class _Fixed(type):
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise pickle.UnpicklingError(f"a change of {name}")
+
+
+class _UUID(uuid.UUID, metaclass=_Fixed):
+    """The one that a pickle makes without a call, for which it has to be a class."""
+
+    def __new__(cls, *given: Any) -> Any:
+        return object.__new__(uuid.UUID)
 
 
 def _of_items(kind: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,12 +96,20 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin-1")
 
 
+def _counter(*given: Any) -> Any:
+    """Of the counts it is pickled with; it would count range(10**12), too."""
+    if not all(isinstance(counts, dict) for counts in given):
+        raise pickle.UnpicklingError("collections.Counter of something else than counts")
+    return collections.Counter(*given)
+
+
 # Those that can do more than that, with arguments that they are not pickled with.
 _CAREFUL: Dict[Tuple[str, str], Callable[..., Any]] = {
     ("builtins", "set"): _of_items(set),
     ("builtins", "frozenset"): _of_items(frozenset),
     ("builtins", "bytearray"): _bytearray,
     ("collections", "deque"): _of_items(collections.deque),
+    ("collections", "Counter"): _counter,
     ("fractions", "Fraction"): _fraction,
     ("_codecs", "encode"): _encode,
 }
@@ -108,15 +146,32 @@ def _cove_result(value):
         raise problem
 """
 
+# For calls that are not a statement of their own at the end: the first that is reached ends the code.
+FINAL = "CoveFinalAnswer"
+_FUNCTION = f"""
+class {FINAL}(BASE):
+    pass
+def final_answer(answer):
+    _cove_result(answer)
+    raise {FINAL}
+"""
+
+
+def definitions(base: str, mark: str = "RESULT_PICKLE:") -> str:
+    """`final_answer()` as a function. `base` is an exception that ends code quietly where it runs."""
+    return EPILOGUE.replace("MARK", mark) + _FUNCTION.replace("BASE", base)
+
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module == "__builtin__":  # as protocol 2 has it
             module, name = "builtins", "range" if name == "xrange" else name
+        if (module, name) == ("uuid", "UUID"):
+            return _UUID
         if (module, name) in _CAREFUL:
-            return _CAREFUL[module, name]
+            return _Maker(_CAREFUL[module, name])
         if name in SAFE.get(module, ()):
-            return super().find_class(module, name)
+            return _Maker(super().find_class(module, name))
         raise pickle.UnpicklingError(f"{module}.{name}")
 
 
@@ -168,10 +223,14 @@ def split(output: str) -> Tuple[Dict[str, str], str]:
 
     >>> split("log\\nRESULT_PICKLE:gASVAi4=\\nmore\\n")
     ({'pickle': 'gASVAi4='}, 'log\\nmore\\n')
+    >>> split("\\x0cRESULT_PICKLE:no\\n")
+    ({}, '\\x0cRESULT_PICKLE:no\\n')
     """
     found: Dict[str, str] = {}
     kept = []
-    for line in output.splitlines(keepends=True):
+    for line in re.findall(
+        r"[^\n]*\n|[^\n]+", output
+    ):  # of other ends of lines a print knows nothing
         mark = next((m for m in MARKS if line.startswith(m)), None)
         if mark is None:
             kept.append(line)
@@ -184,30 +243,37 @@ def split(output: str) -> Tuple[Dict[str, str], str]:
 
 
 def with_result(code: str, mark: str = "RESULT_PICKLE:") -> Optional[str]:
-    """The code with its last `final_answer(...)` turned into a result; None where it has none.
+    """The code with its one `final_answer(...)`, a statement at its top level, turned into a result. None where
+    it has none, or others: those are for `definitions()`.
 
     >>> print(with_result("x = 1\\nfinal_answer(x + 1)").splitlines()[1])
     _result = (x + 1)
+    >>> with_result("if x: final_answer(1)")
     """
     try:
         tree = ast.parse(code)
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError):
         return None  # a magic, or a real error, which the kernel will tell
-    for node in reversed(tree.body):
-        call = node.value if isinstance(node, ast.Expr) else None
-        if (
-            isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Name)
-            and call.func.id == "final_answer"
-            and len(call.args) + len(call.keywords) == 1
-        ):
-            value = call.args[0] if call.args else call.keywords[0].value
-            lines = code.encode().splitlines(keepends=True)
-            text = ast.get_source_segment(code, value) or ast.unparse(value)
-            before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
-            after = lines[(node.end_lineno or 1) - 1][node.end_col_offset or 0 :] + b"".join(
-                lines[node.end_lineno or 1 :]
-            )
-            assigned = before.decode() + f"_result = ({text})" + after.decode()
-            return f"{assigned}\n{EPILOGUE.replace('MARK', mark)}\n_cove_result(_result)\n"
-    return None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_final(node)]
+    node = next((n for n in tree.body if isinstance(n, ast.Expr) and n.value in calls), None)
+    if node is None or len(calls) != 1:
+        return None
+    given = [*calls[0].args, *(keyword.value for keyword in calls[0].keywords)]
+    if len(given) != 1 or isinstance(given[0], ast.Starred) or _is_spread(calls[0]):
+        return None
+    lines = code.encode().splitlines(keepends=True)
+    text = ast.get_source_segment(code, given[0]) or ast.unparse(given[0])
+    before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
+    after = lines[(node.end_lineno or 1) - 1][node.end_col_offset or 0 :] + b"".join(
+        lines[node.end_lineno or 1 :]
+    )
+    assigned = before.decode() + f"_result = ({text})" + after.decode()
+    return f"{assigned}\n{EPILOGUE.replace('MARK', mark)}\n_cove_result(_result)\n"
+
+
+def _is_final(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "final_answer"
+
+
+def _is_spread(call: ast.Call) -> bool:
+    return any(keyword.arg is None for keyword in call.keywords)

@@ -12,7 +12,7 @@ import httpx
 
 import cove
 
-from ._generated import GeneratedClient
+from ._generated import GeneratedClient, an_object
 from .configs import VMConfig, _ServicesConfig
 from .errors import VMOperationError
 from .virtualmachine import VMManager, VMState
@@ -61,12 +61,25 @@ class ServicesManager(VMManager):
     def reconnect(self) -> None:
         """Start the services of a machine that runs once more."""
         if self.container is None:
-            self.container = self._attach()
-        if self.container is None:
-            self._release()
-            raise VMOperationError(f"no machine {self.cfg.container_name} runs")
+            self._find_again()
         self._start_services()
         self._wait_services()
+
+    def _find_again(self) -> None:
+        try:
+            found = self._attach()
+            seen = [event.seq for event in found._events_after(0, 0)] if found else []
+        except BaseException as problem:
+            self._close_tunnels()
+            self._release()
+            if isinstance(problem, cove.CoveError):
+                raise VMOperationError(str(problem)) from problem
+            raise
+        if found is None:
+            self._release()
+            raise VMOperationError(f"no machine {self.cfg.container_name} runs")
+        self._hold()
+        self._has(found, max(seen, default=0))
 
     def _start_services(self) -> None:
         """The user's own server code; the guest's services start by themselves when somebody connects."""
@@ -143,7 +156,7 @@ class ServicesManager(VMManager):
         return self._generated
 
     def sandbox_health(self) -> Dict[str, Any]:
-        return dict(self.generated_client.call("health"))
+        return an_object(self.generated_client.call("health"), "health")
 
     def sandbox_take_screenshot(self, method: str = "pyautogui") -> Dict[str, Any]:
         """Where the picture is in the shared directory, the pointer's place and the screen's size."""
@@ -153,7 +166,7 @@ class ServicesManager(VMManager):
         except ValueError:
             known = ", ".join(item.value for item in kind)
             raise VMOperationError(f"method={method!r} is not one of {known}") from None
-        return dict(self.generated_client.call("screenshot", method=wanted))
+        return an_object(self.generated_client.call("screenshot", method=wanted), "screenshot")
 
     def sandbox_start_recording(self) -> Dict[str, Any]:
         return self._record("start")
@@ -163,17 +176,18 @@ class ServicesManager(VMManager):
 
     def _record(self, mode: str) -> Dict[str, Any]:
         kind = self.generated_client.model("RecordRecordGetMode")
-        return dict(self.generated_client.call("record", mode=kind(mode)))
+        return an_object(self.generated_client.call("record", mode=kind(mode)), "record")
 
     def sandbox_execute_code(
         self, code: str, packages: Optional[List[str]] = None
     ) -> Dict[str, Any]:
         """Run code in a Python of its own: `stdout` and `stderr`, where a traceback is, too."""
         request = self.generated_client.model("CodeRequest")(code=code, packages=packages)
-        return dict(self.generated_client.call("execute", body=request))
+        return an_object(self.generated_client.call("execute", body=request), "execute")
 
     def sandbox_list_installed_packages(self) -> List[Dict[str, Any]]:
-        return list(self.generated_client.call("packages") or [])
+        found = self.generated_client.call("packages")
+        return list(found) if isinstance(found, list) else []
 
     # --- logs --------------------------------------------------------------------------------
 

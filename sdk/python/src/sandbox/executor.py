@@ -17,9 +17,13 @@ from .sandbox import SandboxVMManager
 
 __all__ = ["CodeOutput", "SandboxExecutor", "SandboxVMConfig"]
 
-_PROLOGUE = "import base64, pickle"  # as the documents' code assumes
+_IMPORTS = "import base64, pickle"  # as the documents' code assumes
+_PROLOGUE = _IMPORTS + _results.definitions(
+    "BaseException"
+)  # which `except Exception` lets through
+_VERSION = r" *(===?|~=|!=|[<>]=?) *[A-Za-z0-9.*+!_-]+ *"
 _PACKAGE = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?([=<>!~]=?[A-Za-z0-9.*+!_-]+)?"
+    rf"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?({_VERSION}(,{_VERSION})*)?"
 )
 
 
@@ -85,8 +89,11 @@ class SandboxExecutor:
         )
         try:
             self.vm.connect_or_start()
-            self._kernel = Kernel(self.vm.kernel_url, self.vm.cfg.sandbox_jupyter_kernel_name)
-            self._run(_PROLOGUE)
+            self._kernel = Kernel(
+                self.vm.kernel_url,
+                self.vm.cfg.sandbox_jupyter_kernel_name,
+                prologue=_PROLOGUE,
+            )
             self.installed_packages = self.install_packages(list(additional_imports))
         except BaseException:
             self.cleanup()
@@ -99,7 +106,7 @@ class SandboxExecutor:
         the code printed after RESULT_PICKLE itself; else None. An exception in it is raised here, with its
         traceback."""
         answered = _results.with_result(code) if return_final_answer else None
-        result, logs, found = self._run(answered or code)
+        result, logs, found, _ = self._run(answered or code)
         if return_final_answer and not found:
             raise self._error(
                 "the code gave no final answer: call final_answer(...) at its top level"
@@ -109,24 +116,26 @@ class SandboxExecutor:
     def __call__(self, code_action: str) -> CodeOutput:
         """Result, logs, and whether it is the final answer."""
         answered = _results.with_result(code_action)
-        result, logs, found = self._run(answered or code_action)
+        result, logs, found, final = self._run(answered or code_action)
         if answered and not found:
             raise self._error("the code ended before its final answer")
-        return CodeOutput((result, logs, answered is not None))
+        return CodeOutput((result, logs, final or answered is not None))
 
-    def _run(self, code: str) -> Tuple[Any, str, bool]:
+    def _run(self, code: str) -> Tuple[Any, str, bool, bool]:
+        """Result, output, whether there is a result, and whether final_answer() ended the code."""
         if self._kernel is None:
             raise VMOperationError("the executor was cleaned up")
         ran = self._kernel.run(code, self.code_timeout)
-        if ran.error is not None:
-            raise self._error(ran.error)
         found, _ = _results.split("".join(ran.stdout))
+        final = ran.exception == _results.FINAL and bool(found)
+        if ran.error is not None and not final:
+            raise self._error(ran.error)
         _, logs = _results.split("".join(ran.logs))
         try:
             result = _results.load(found, self.allow_pickle) if found else None
         except VMOperationError as problem:
             raise self._error(str(problem)) from None
-        return result, logs, bool(found)
+        return result, logs, bool(found), final
 
     def _error(self, text: str) -> Exception:
         """smolagents' own error where it is used with it: its agents show that one to the model."""
@@ -152,7 +161,7 @@ class SandboxExecutor:
             "print(_d.stdout)\nprint('uv-status', _d.returncode)\n"
             "import importlib as _i; _i.invalidate_caches()"
         )
-        _, logs, _ = self._run(code)
+        _, logs, _, _ = self._run(code)
         if "uv-status 0" not in logs:
             names = ", ".join(additional_imports)
             raise self._error(
@@ -178,7 +187,7 @@ class SandboxExecutor:
         self._run(get_tools_definition_code(tools))
 
     def _has_module(self, name: str) -> bool:
-        _, logs, _ = self._run(
+        _, logs, _, _ = self._run(
             f"import importlib.util as _u; print(_u.find_spec({name!r}) is not None)"
         )
         return logs.strip().endswith("True")
@@ -188,7 +197,7 @@ class SandboxExecutor:
         if not variables:
             return
         packed = base64.b64encode(pickle.dumps(dict(variables))).decode()
-        self._run(f"{_PROLOGUE}\nglobals().update(pickle.loads(base64.b64decode({packed!r})))")
+        self._run(f"{_IMPORTS}\nglobals().update(pickle.loads(base64.b64decode({packed!r})))")
 
     @property
     def state(self) -> Dict[str, Any]:

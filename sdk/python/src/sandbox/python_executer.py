@@ -17,6 +17,17 @@ from .executor import CodeOutput, agent_error
 __all__ = ["SandboxPythonExecutor"]
 
 _MARK = "FINAL_ANSWER_PICKLE:"
+# Many a package has a module of another name: then that it is installed has to do.
+_CHECK = """
+import importlib, importlib.metadata
+try:
+    importlib.import_module({module!r})
+except ModuleNotFoundError as problem:
+    if problem.name != {module!r}:
+        raise
+    importlib.metadata.distribution({module!r}.replace("_", "-"))
+"""
+_DEFINITIONS = _results.definitions("SystemExit", _MARK)  # by which a program ends without a word
 
 
 class SandboxPythonExecutor:
@@ -50,7 +61,7 @@ class SandboxPythonExecutor:
             raise self._error(str(answer["stderr"]))
         for package in additional_imports:
             module = re.split(r"\[|==|>|<|~|!", package)[0].strip().replace("-", "_")
-            answer = self.agent_vm.sandbox_execute_code(f"import {module}")
+            answer = self.agent_vm.sandbox_execute_code(_CHECK.format(module=module))
             if answer.get("stderr"):
                 raise self._error(f"{package} was installed, but: {answer['stderr']}")
         self.installed_packages += additional_imports
@@ -59,7 +70,7 @@ class SandboxPythonExecutor:
     def run_code_raise_errors(self, code: str, return_final_answer: bool = False) -> CodeOutput:
         """The result and what was printed; anything on standard error is an error."""
         answered = _results.with_result(code, _MARK) if return_final_answer else None
-        result, logs, found = self._run(answered or code)
+        result, logs, found = self._run(answered or self._with_function(code))
         if return_final_answer and not found:
             raise self._error(
                 "the code gave no final answer: call final_answer(...) at its top level"
@@ -68,10 +79,15 @@ class SandboxPythonExecutor:
 
     def __call__(self, code_action: str) -> CodeOutput:
         answered = _results.with_result(code_action, _MARK)
-        result, logs, found = self._run(answered or code_action)
+        result, logs, found = self._run(answered or self._with_function(code_action))
         if answered and not found:
             raise self._error("the code ended before its final answer")
-        return CodeOutput((result, logs, answered is not None))
+        return CodeOutput((result, logs, found and "final_answer" in code_action))
+
+    @staticmethod
+    def _with_function(code: str) -> str:
+        """Only where it is called: what comes before the code moves the lines of its tracebacks."""
+        return f"{_DEFINITIONS}\n{code}" if "final_answer" in code else code
 
     def _run(self, code: str) -> Any:
         answer = self.agent_vm.sandbox_execute_code(self._before + code)

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import httpx
 
+from ._generated import an_object
 from ._services import ServicesManager
 from .configs import SandboxVMConfig
 from .errors import VMOperationError
@@ -45,20 +46,20 @@ class SandboxClient:
             raise VMOperationError(f"{self.base_url}{path}: {problem}") from problem
 
     def health(self) -> Dict[str, Any]:
-        return dict(self._ask("GET", "/health"))
+        return an_object(self._ask("GET", "/health"), "/health")
 
     def take_screenshot(self, method: str = "pyautogui") -> Dict[str, Any]:
-        return dict(self._ask("GET", "/screenshot", params={"method": method}))
+        return an_object(self._ask("GET", "/screenshot", params={"method": method}), "/screenshot")
 
     def start_recording(self) -> Dict[str, Any]:
-        return dict(self._ask("GET", "/record", params={"mode": "start"}))
+        return an_object(self._ask("GET", "/record", params={"mode": "start"}), "/record")
 
     def stop_recording(self) -> Dict[str, Any]:
-        return dict(self._ask("GET", "/record", params={"mode": "stop"}))
+        return an_object(self._ask("GET", "/record", params={"mode": "stop"}), "/record")
 
     def execute_code(self, code: str, packages: Optional[List[str]] = None) -> Dict[str, Any]:
         body = {"code": code, "packages": packages}
-        return dict(self._ask("POST", "/execute", json=body, timeout=None))
+        return an_object(self._ask("POST", "/execute", json=body, timeout=None), "/execute")
 
     def list_installed_packages(self) -> List[Dict[str, Any]]:
         found = self._ask("GET", "/packages")

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import fcntl
 import logging
 import os
 import shutil
 import socket
+import subprocess
 import threading
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from urllib.parse import urlsplit
 
 import cove
@@ -25,6 +28,7 @@ from .ssh import SSHClient, SSHConfig
 __all__ = ["VMConfig", "VMManager", "VMState"]
 
 _PORT_TRIES = 50
+_MAKE_TRIES = 50
 _GUARD_S = 1  # how long letting go of a machine may have to wait for its guard
 _NOBODY = 65534
 
@@ -58,6 +62,7 @@ class VMManager:
             self._log("docker_client is not used: the machine is a sandbox of Cove")
         self._client: Optional[cove.Client] = None
         self._tunnels: List[Tunnel] = []
+        self._held: Optional[int] = None  # the shared directory, open while we have a machine in it
         self._wanted = threading.Event()  # set while somebody wants it to run
         self._guard: Optional[threading.Thread] = None
         self.ssh = SSHClient(ssh_cfg or SSHConfig(port=config.host_ssh_port), self.logger)
@@ -70,8 +75,12 @@ class VMManager:
             return self.container
         self._become(VMState.CREATING)
         try:
-            found = self._attach()
-            self.container = found or self._create()
+            with _alone(
+                self.cfg.container_dir
+            ):  # else two would make two of one name, in one directory
+                found = self._attach()
+                self.container = found or self._create()
+                self._hold()
             seen = [event.seq for event in found._events_after(0, 0)] if found else []
         except BaseException as problem:
             self._close_tunnels()
@@ -80,20 +89,24 @@ class VMManager:
             if isinstance(problem, cove.CoveError):
                 raise VMCreationError(str(problem)) from problem
             raise
-        self.ssh.attach(self.container)
+        self._has(self.container, max(seen, default=0))
+        return self.container
+
+    def _has(self, container: cove.Sandbox, after: int) -> None:
+        """It runs, and is looked after from that event on."""
+        self.container = container
+        self.ssh.cfg.port = int(self.cfg.host_ssh_port)  # which may have moved
+        self.ssh.attach(container)
         self._wanted.set()
         if self.cfg.restart_policy != "no":
-            self._guard = threading.Thread(
-                target=self._watch, args=(self.container, max(seen, default=0)), daemon=True
-            )
+            self._guard = threading.Thread(target=self._watch, args=(container, after), daemon=True)
             self._guard.start()
         self._become(VMState.RUNNING)
-        return self.container
 
     def _api(self) -> cove.Client:
         if self._client is None:
             # A private server shows sandboxes only what is below this manager's directory.
-            self.cfg.root_dir.mkdir(parents=True, exist_ok=True)
+            _make(self.cfg.root_dir)
             self._client = cove.Client(_config.resolve(allow_mount=(str(self.cfg.root_dir),)))
         return self._client
 
@@ -104,7 +117,10 @@ class VMManager:
             if self._server_is_here():
                 for name, inside in self.cfg._port_fields().items():
                     if inside in sandbox.forwards:
-                        setattr(self.cfg, name, sandbox.forwards[inside])
+                        # A port nobody asked for stays one: the next machine may have another.
+                        asked = not isinstance(getattr(self.cfg, name), DefaultPort)
+                        port = sandbox.forwards[inside]
+                        setattr(self.cfg, name, port if asked else DefaultPort(port))
             else:
                 self._open_tunnels(sandbox, self._ports())
             self._log(f"machine {self.cfg.container_name} runs already: {info.id}")
@@ -113,6 +129,7 @@ class VMManager:
 
     def _create(self) -> cove.Sandbox:
         self._make_directories()
+        self._check_directory()
         known = self._templates()
         wanted = self._image()
         for _ in range(_PORT_TRIES):
@@ -173,14 +190,40 @@ class VMManager:
         return special[0] if special else boot
 
     def _make_directories(self) -> None:
-        for path in (self.cfg.vms_dir, self.cfg.container_dir):
-            path.mkdir(parents=True, exist_ok=True)
-        self.cfg.shared_root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.cfg.container_shared_dir.mkdir(mode=0o700, exist_ok=True)
+        _make(self.cfg.container_dir)
+        for _ in range(_MAKE_TRIES):
+            _make(self.cfg.shared_root, 0o700)
+            with contextlib.suppress(FileNotFoundError):  # as above: it was empty for a moment
+                self.cfg.container_shared_dir.mkdir(mode=0o700, exist_ok=True)
+                break
         if os.geteuid() == 0:
             # Of a directory of root's nothing can be written from inside. Its owner is `user` there;
             # here nobody, whom the directory above keeps out.
             os.chown(self.cfg.container_shared_dir, _NOBODY, _NOBODY)
+
+    def _check_directory(self) -> None:
+        """Two servers do not know of each other's machines, and two private ones may be of one directory."""
+        note, here = self.cfg.container_dir / "server", self._api().connection.url
+        before = note.read_text() if note.exists() else here
+        if before != here and _in_use(self.cfg.container_shared_dir):
+            raise VMCreationError(
+                f"container_name={self.cfg.container_name!r}: a machine of another process has this name "
+                f"and {self.cfg.container_shared_dir}; use another name, or unique_container_name=True"
+            )
+        note.write_text(here)
+
+    def _hold(self) -> None:
+        self._let_go()
+        with contextlib.suppress(FileNotFoundError):  # a machine that was made elsewhere
+            self._held = os.open(
+                self.cfg.container_shared_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            )
+            fcntl.flock(self._held, fcntl.LOCK_SH)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
 
     def _mount(self) -> cove.Mount:
         return cove.Mount(str(self.cfg.container_shared_dir), str(self.cfg.guest_shared_dir))
@@ -275,13 +318,17 @@ class VMManager:
         container, self.container = self.container, None
         self._close_tunnels()
         self.ssh.close()
-        if container is not None:
-            with contextlib.suppress(cove.CoveError):
-                container.kill()
-        self._release()
+        if delete_storage and (container is not None or self.cfg.container_dir.exists()):
+            with _alone(
+                self.cfg.container_dir
+            ):  # nobody makes the next one in what is being deleted
+                self._end(container)
+                if not _in_use(self.cfg.container_shared_dir):  # else it is the last one's
+                    for path in (self.cfg.container_shared_dir, self.cfg.container_dir):
+                        _delete(path)
+        else:
+            self._end(container)
         if delete_storage:
-            for path in (self.cfg.container_shared_dir, self.cfg.container_dir):
-                shutil.rmtree(path, ignore_errors=True)
             for path in (
                 self.cfg.shared_root,
                 self.cfg.snapshots_dir,
@@ -292,6 +339,12 @@ class VMManager:
                     path.rmdir()  # only if no other machine has something there
         self._become(VMState.STOPPED)
 
+    def _end(self, container: Optional[cove.Sandbox]) -> None:
+        if container is not None:
+            with contextlib.suppress(cove.CoveError):
+                container.kill()
+        self._release()
+
     def detach(self) -> None:
         """Let go of it. It goes on, and a manager with the same name finds it."""
         self._wanted.clear()
@@ -301,6 +354,7 @@ class VMManager:
         self._release()
 
     def _release(self) -> None:
+        self._let_go()
         guard, self._guard = self._guard, None
         if self._client is not None:
             self._client.close()
@@ -319,6 +373,56 @@ class VMManager:
         if self.container is None:
             raise VMOperationError("the machine is not running: start it first")
         return self.container
+
+
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """One at a time, of all processes. The directory is its own lock, and may be deleted under it."""
+    while True:
+        _make(directory)
+        try:
+            held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if directory.exists() and os.path.samestat(os.fstat(held), os.stat(directory)):
+                yield
+                return
+        finally:
+            os.close(held)
+
+
+def _in_use(directory: Path) -> bool:
+    """Whether a manager has a machine in it."""
+    try:
+        held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(held)
+    return False
+
+
+def _make(directory: Path, mode: int = 0o777) -> None:
+    """With what is above it, which another machine's end may take away at any moment while it is empty."""
+    for _ in range(_MAKE_TRIES):
+        with contextlib.suppress(FileNotFoundError):
+            directory.mkdir(mode, parents=True, exist_ok=True)
+            return
+    directory.mkdir(mode, parents=True, exist_ok=True)
+
+
+def _delete(path: Path) -> None:
+    """Code inside chose what is there: directories deeper than Python can go, too."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
 
 
 def _is_free(port: int) -> bool:
