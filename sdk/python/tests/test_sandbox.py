@@ -133,6 +133,12 @@ def test_templates_and_identity(client):
     assert client.health()["status"] == "healthy"
 
 
+def test_a_user_inside_is_at_home(sandbox):
+    """Also on the server of an ordinary user, whose templates have no owners."""
+    line = "touch x && mkdir y && echo >> .bashrc && stat -c %U . .bashrc x && id -un"
+    assert len(set(sandbox.commands.run(line, check=True).stdout.split())) == 1
+
+
 def test_a_port_by_http(sandbox):
     sandbox.files.write("index.html", "served")
     server = sandbox.commands.start("python3 -m http.server 8080")
