@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from paths import python_path
 
 TOP = Path(__file__).resolve().parents[1]
 
@@ -78,7 +79,7 @@ def test_the_wheel_with_the_server_is_a_complete_install(server, built, tmp_path
     ]
     subprocess.run(command, check=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith("COVE_")}
-    env.update(PYTHONPATH=str(tmp_path), PATH="/usr/bin:/bin:/usr/sbin:/sbin")
+    env.update(PYTHONPATH=python_path(tmp_path), PATH="/usr/bin:/bin:/usr/sbin:/sbin")
     program = "from cove import Sandbox\nwith Sandbox.create() as s: print(s.commands.run('echo hello').stdout)"
     found = subprocess.run(
         [sys.executable, "-c", program], env=env, cwd=tmp_path, capture_output=True, text=True
