@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -65,3 +66,9 @@ def test_the_notebook_runs(server):
         "PYTHONPATH": python_path(),
     }
     subprocess.run([sys.executable, str(TOP / "notebook.py"), "--check"], env=env, check=True)
+
+
+def test_the_docs_show_the_notebook_as_it_is():
+    shown = (TOP.parents[1] / "docs" / "notebook.md").read_text()
+    cells = json.loads((TOP / "examples" / "quickstart.ipynb").read_text())["cells"]
+    assert cells and not [c["source"] for c in cells if "".join(c["source"]) not in shown]

@@ -60,6 +60,14 @@ def test_what_is_in_them(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
         names = set(sdist.getnames())
     assert [n for n in names if n.endswith("src/cove/_async/sandbox.py")]
+    assert [n for n in names if n.endswith("/LICENSE")]
+
+
+def test_the_licence_goes_with_every_copy(built):
+    for wheel in built.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as parts:
+            found = [parts.read(n) for n in parts.namelist() if n.endswith("licenses/LICENSE")]
+        assert found == [(TOP.parents[1] / "LICENSE").read_bytes()]
 
 
 def test_the_wheel_with_the_server_is_a_complete_install(server, built, tmp_path, record_property):
