@@ -7,6 +7,7 @@
  * A layer must be attached to this mount namespace before overlay takes it: one that is still
  * detached belongs to the parent's user namespace and is refused. They are stacked on one
  * directory, which pivot_root leaves behind. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -30,6 +31,7 @@
 #include "base/mem.h"
 #include "io/fdpass.h"
 #include "jail/birth.h"
+#include "jail/host_accounts.h"
 #include "jail/mounts.h"
 #include "jail/privilege.h"
 #include "jail/procfs.h"
@@ -191,6 +193,43 @@ static int build_root(struct inside *in, struct err *err)
         return bind_usr(in, usr, err);
     mount = build_overlay(in, layer, in->b->nusr, "u", err);
     return mount < 0 ? err_in(err, "/usr") : mounts_attach(mount, usr, err);
+}
+
+/* A directory without links in between: what the root holds may be a stranger's. */
+static int open_home(int root)
+{
+    AUTO(closep) int above = openat(root, "home", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    return above < 0 ? -1 : openat(above, "user", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* An ordinary user cannot make templates with owners: all in them is root's, and a user inside
+ * could not write to its own home. What is in there, too; not what is deeper, each file of which
+ * would be copied. Where there is no range of ids nobody else is inside. Before the caller's
+ * mounts, which are not ours to give. */
+static int give_home(const struct inside *in, struct err *err)
+{
+    int home = open_home(in->root);
+    struct stat st;
+    DIR *d;
+
+    if (home < 0)
+        return 0;
+    if (fstat(home, &st) || st.st_uid || fchown(home, HOST_USER_ID, HOST_USER_ID)) {
+        close(home);
+        return 0;
+    }
+    d = fdopendir(home);
+    if (!d) {
+        close(home);
+        return err_sys(err, "read /home/user");
+    }
+    for (struct dirent *e; !err->code && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            fchownat(home, e->d_name, HOST_USER_ID, HOST_USER_ID, AT_SYMLINK_NOFOLLOW))
+            err_sys(err, "give /home/user/%.60s to its user", e->d_name);
+    closedir(d);
+    return err->code ? -1 : 0;
 }
 
 /* ---- /dev and the caller's mounts ---- */
@@ -406,9 +445,9 @@ static int build(struct inside *in, struct err *err)
         return -1;
     if (in->b->flags & BIRTH_MORTAL && tie_to_keeper(in, err))
         return -1;
-    if (build_root(in, err) || procfs_mount(in->root, err) || mount_dev(in, err) ||
-        procfs_mask(in->root, err) || mount_callers(in, err) || enter_root(in, err) ||
-        loopback_up(in, err))
+    if (build_root(in, err) || (in->b->flags & BIRTH_ROOTLESS && give_home(in, err)) ||
+        procfs_mount(in->root, err) || mount_dev(in, err) || procfs_mask(in->root, err) ||
+        mount_callers(in, err) || enter_root(in, err) || loopback_up(in, err))
         return -1;
     if (wait_for(in, 'g', NULL, &none, err) || enter_cgroup_namespace(err) ||
         lower_limits(in->b, err) || place_descriptors(in, err))

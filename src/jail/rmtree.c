@@ -9,14 +9,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "jail/idmap.h"
 
 static int open_beneath(int dir, const char *name, uint64_t flags)
 {
@@ -136,4 +141,50 @@ int rmtree(int dir, const char *name)
         more = flatten(top, &serial);
     while (more > 0);
     return more < 0 ? -1 : unlinkat(dir, name, AT_REMOVEDIR);
+}
+
+static int wait_status(pid_t pid)
+{
+    int status;
+
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return ECHILD;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+}
+
+/* The same by a child that is root over the caller's subordinate ids. */
+static int remove_mapped(int dir, const char *name)
+{
+    struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
+    struct err err = { 0 };
+    int go[2], status;
+    pid_t pid;
+    char byte = 0;
+
+    if (pipe2(go, O_CLOEXEC))
+        return -1;
+    pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+    if (!pid) {
+        close(go[1]); /* else a parent that died would never show as the end */
+        _exit(read(go[0], &byte, 1) == 1 && !rmtree(dir, name) ? 0 : errno ? errno : EACCES);
+    }
+    close(go[0]);
+    if (pid > 0 && !idmap_write(pid, IDMAP_OWN, &err) && write(go[1], &byte, 1) < 0)
+        err_sys(&err, "begin");
+    close(go[1]);
+    status = pid < 0 ? EACCES : wait_status(pid);
+    errno = status;
+    return status ? -1 : 0;
+}
+
+int rmtree_foreign(int dir, const char *name)
+{
+    uint32_t users, groups;
+
+    if (!rmtree(dir, name))
+        return 0;
+    if ((errno != EACCES && errno != EPERM) || !geteuid() || idmap_ranges(&users, &groups))
+        return -1;
+    return remove_mapped(dir, name);
 }

@@ -144,7 +144,8 @@ int layer_delete(struct volume *v, const char *name, struct err *err)
     if (v->kind == VOLUME_PLAIN) {
         if (check_name(name, err))
             return -1;
-        if (faccessat(v->layers, name, F_OK, AT_SYMLINK_NOFOLLOW) || rmtree(v->layers, name))
+        if (faccessat(v->layers, name, F_OK, AT_SYMLINK_NOFOLLOW) ||
+            rmtree_foreign(v->layers, name))
             return err_sys(err, "delete layer %s", name);
         return 0;
     }

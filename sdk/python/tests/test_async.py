@@ -70,3 +70,12 @@ async def test_a_shared_client(server):
         boxes = await asyncio.gather(*(AsyncSandbox.create(client=client) for _ in range(5)))
         assert len({box.id for box in boxes}) == 5
         assert await client.kill_all() == 5
+
+
+async def test_input_and_output_at_once(server):
+    data = b"0123456789abcdef" * (5 << 16)
+    async with await cove.AsyncSandbox.create() as sandbox:
+        result = await sandbox.commands.run("cat", input=data)
+        assert result.stdout.encode() == data and not result.lost_bytes
+        with pytest.raises(cove.DeadlineError):
+            await sandbox.commands.run("sleep 100", input=data, timeout=1)

@@ -84,10 +84,27 @@ def test_everything_that_code_can_show(box):
         {"type": "line"},
         1,
     )
-    assert chart._repr_mimebundle_() == {"text/html": "<b>x</b>", "image/png": "aGk="}
+    bundle = chart._repr_mimebundle_()
+    assert bundle["image/png"] == "aGk=" and "<iframe sandbox " in bundle["text/html"]
     assert execution.error.traceback == "Trace"
     assert heard[0] == "ä" and heard[1] == "4" and len(heard) == 5
-    assert "<b>x</b>" in execution._repr_html_() and "Trace" in execution._repr_html_()
+    shown = execution._repr_html_()
+    assert "&lt;b&gt;x&lt;/b&gt;" in shown and "Trace" in shown
+
+
+@pytest.mark.parametrize("form", ["html", "svg", "markdown", "javascript"])
+def test_a_page_runs_nothing_of_what_code_inside_shows(form):
+    execution, script = cove.Execution(), "<svg><script>alert(1)</script></svg>"
+    execution.take(json.dumps({"type": "result", "text": "t", form: script}).encode())
+    assert "<script" not in execution._repr_html_()
+    assert "<script" not in json.dumps(execution.results[0]._repr_mimebundle_())
+
+
+def test_lines_of_any_kind_are_no_exception():
+    execution = cove.Execution()
+    for line in (b"", b"[]", b"3", b"{", b'{"type":"result","extra":[1]}', b'{"type":"error"}'):
+        execution.take(line)
+    assert len(execution.results) == 1
 
 
 def test_contexts(box):

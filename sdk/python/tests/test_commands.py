@@ -43,6 +43,27 @@ def test_input_that_nobody_reads_is_no_error(sandbox):
     assert sandbox.commands.run("true", input="unread").exit_code == 0
 
 
+def test_input_and_output_at_once_lose_nothing(sandbox):
+    """More than any buffer between here and there, and than a request may have."""
+    data = b"0123456789abcdef" * (20 << 16)
+    result = sandbox.commands.run("cat", input=data)
+    assert (len(result.stdout), result.lost_bytes) == (len(data), 0)
+    assert result.stdout.encode() == data
+
+
+def test_input_that_is_not_read_to_its_end_is_no_error(sandbox):
+    line = "head -c1; exec <&-; sleep 1; echo"
+    assert sandbox.commands.run(line, input=b"x" * 5_000_000).stdout == "x\n"
+    with pytest.raises(cove.CommandError):
+        sandbox.commands.run("head -c1; false", input=b"x" * 5_000_000, check=True)
+
+
+def test_a_timeout_ends_one_that_has_not_read_its_input(sandbox):
+    with pytest.raises(cove.DeadlineError):
+        sandbox.commands.run("sleep 100", input=b"x" * 5_000_000, timeout=1)
+    assert sandbox.commands.list() == []
+
+
 def test_callbacks_hear_output_while_it_runs(sandbox):
     heard = []
     sandbox.commands.run(
@@ -58,6 +79,7 @@ def test_a_timeout_ends_it_and_tells_what_it_wrote(sandbox):
     with pytest.raises(cove.DeadlineError) as caught:
         sandbox.commands.run("echo begun; sleep 100", timeout=2)
     assert caught.value.result.stdout == "begun\n"
+    assert not caught.value.result.ok and caught.value.result.exit_code == -1
     assert isinstance(caught.value, TimeoutError)
     assert not [p for p in sandbox.commands.list() if "sleep 100" in " ".join(p.args)]
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import python_path
 
 import agentic_sandbox
 import cove
@@ -59,7 +60,7 @@ def test_a_block_of_the_docs(block, server, request, tmp_path):
         if os.geteuid() != 0:
             pytest.skip("the Python layer, which kernels run on, needs a server that root started")
         request.getfixturevalue("layer")
-    env = {**os.environ, "KUBECONFIG": "/nowhere", "PYTHONPATH": str(TOP / "src")}
+    env = {**os.environ, "KUBECONFIG": "/nowhere", "PYTHONPATH": python_path()}
     if "sandbox.executor" not in block:  # which wants to mount a directory: a server of its own
         env.update(COVE_URL=server.url, COVE_API_KEY=server.api_key)
     found = subprocess.run(

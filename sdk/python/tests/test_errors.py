@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import pickle
 import tempfile
 import threading
 
@@ -136,6 +137,27 @@ def test_a_guest_that_sends_garbage_is_an_error(double, body):
     made = cove.Sandbox.create(client=double)
     with pytest.raises(cove.CoveError):
         made.commands.run("true")
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        cove.CommandError("false", cove.CommandResult(1, "", "why")),
+        cove.DeadlineError("late", status=504),
+        cove.DiskFullError("full", status=507, request_id="r1"),
+    ],
+)
+def test_errors_go_through_a_pool_of_processes(problem):
+    again = pickle.loads(pickle.dumps(problem))
+    assert (type(again), str(again), vars(again)) == (type(problem), str(problem), vars(problem))
+
+
+def test_a_port_of_a_server_that_is_gone(double):
+    Double.answers = [(201, {}, MADE)]
+    made = cove.Sandbox.create(client=double)
+    object.__setattr__(double.connection, "url", "http://127.0.0.1:1")
+    with pytest.raises(cove.ConnectionLostError, match=r"127\.0\.0\.1:1"):
+        made.ports.get(80)
 
 
 def test_no_server_there(tmp_path):

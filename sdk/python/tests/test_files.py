@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 
@@ -126,3 +127,31 @@ def test_a_watch_of_nothing_is_an_error(sandbox):
     with pytest.raises(cove.NotFoundError):
         with sandbox.files.watch("/nowhere"):
             pass
+
+
+def test_a_file_is_sent_from_where_it_was_read_to(sandbox, tmp_path):
+    path = tmp_path / "lines"
+    path.write_bytes(b"line\n" * 100_000)
+    with path.open("rb") as source:
+        source.readline()
+        sandbox.files.write("lines", source)
+    assert sandbox.files.stat("lines").size == 499_995
+
+
+def test_what_has_a_descriptor_of_something_else_is_sent_as_it_reads(sandbox, tmp_path):
+    with gzip.open(tmp_path / "a.gz", "wb") as packed:
+        packed.write(b"x" * 1_000_000)
+    with gzip.open(tmp_path / "a.gz", "rb") as source:
+        sandbox.files.write("unpacked", source)
+    assert sandbox.files.stat("unpacked").size == 1_000_000
+
+
+def test_a_file_that_changes_while_it_is_sent(sandbox, tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 1_000_000)
+    with path.open("rb") as source, path.open("ab") as more:
+        sandbox.files.write("log", source, progress=lambda *_: more.write(b"y" * 100_000))
+    assert sandbox.files.read_bytes("log") == b"x" * 1_000_000
+    with path.open("rb") as source, pytest.raises(cove.ConflictError, match="shorter"):
+        sandbox.files.write("cut", source, progress=lambda *_: os.truncate(path, 300_000))
+    assert not sandbox.files.exists("cut")

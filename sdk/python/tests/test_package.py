@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from paths import python_path
 
 TOP = Path(__file__).resolve().parents[1]
 
@@ -59,6 +60,14 @@ def test_what_is_in_them(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
         names = set(sdist.getnames())
     assert [n for n in names if n.endswith("src/cove/_async/sandbox.py")]
+    assert [n for n in names if n.endswith("/LICENSE")]
+
+
+def test_the_licence_goes_with_every_copy(built):
+    for wheel in built.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as parts:
+            found = [parts.read(n) for n in parts.namelist() if n.endswith("licenses/LICENSE")]
+        assert found == [(TOP.parents[1] / "LICENSE").read_bytes()]
 
 
 def test_the_wheel_with_the_server_is_a_complete_install(server, built, tmp_path, record_property):
@@ -78,7 +87,7 @@ def test_the_wheel_with_the_server_is_a_complete_install(server, built, tmp_path
     ]
     subprocess.run(command, check=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith("COVE_")}
-    env.update(PYTHONPATH=str(tmp_path), PATH="/usr/bin:/bin:/usr/sbin:/sbin")
+    env.update(PYTHONPATH=python_path(tmp_path), PATH="/usr/bin:/bin:/usr/sbin:/sbin")
     program = "from cove import Sandbox\nwith Sandbox.create() as s: print(s.commands.run('echo hello').stdout)"
     found = subprocess.run(
         [sys.executable, "-c", program], env=env, cwd=tmp_path, capture_output=True, text=True

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import cove
+from cove import _server
+
 PROGRAM = """
 import sys, time
 from cove import Sandbox, _server
@@ -64,3 +67,20 @@ def test_a_forked_child_does_not_hold_it(server, python):
         wait_gone(folder, pid, 25)
     finally:
         os.kill(forked, signal.SIGKILL)
+
+
+def test_what_a_sandbox_wrote_goes_with_it(client):
+    """Also under the ids of its users: an ordinary user's server may not touch those as itself."""
+    made = cove.Sandbox.create(client=client)
+    layer = _server.running().dir / "data" / "volume" / "layers" / f"box-{made.id}"
+    made.commands.run(
+        "mkdir -p -m 700 /app/in && touch /app/in/x && chown -R user /app", user="root"
+    )
+    made.commands.run("mkdir -p own/er && chmod 0 own")
+    assert layer.exists()
+    made.kill()
+    made.close()
+    deadline = time.monotonic() + 60
+    while layer.exists():
+        assert time.monotonic() < deadline, sorted(layer.rglob("*"))
+        time.sleep(0.05)

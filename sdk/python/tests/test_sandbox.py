@@ -133,6 +133,12 @@ def test_templates_and_identity(client):
     assert client.health()["status"] == "healthy"
 
 
+def test_a_user_inside_is_at_home(sandbox):
+    """Also on the server of an ordinary user, whose templates have no owners."""
+    line = "touch x && mkdir y && echo >> .bashrc && stat -c %U . .bashrc x && id -un"
+    assert len(set(sandbox.commands.run(line, check=True).stdout.split())) == 1
+
+
 def test_a_port_by_http(sandbox):
     sandbox.files.write("index.html", "served")
     server = sandbox.commands.start("python3 -m http.server 8080")
@@ -146,6 +152,22 @@ def test_a_port_by_http(sandbox):
 def test_a_closed_port(sandbox):
     with pytest.raises(cove.DeadlineError, match="port 9"):
         sandbox.ports.wait(9, timeout=0.2)
+    with pytest.raises(cove.PortClosedError, match="not open"):
+        sandbox.ports.get(9)
+
+
+def test_a_port_that_listens_and_says_nothing(sandbox):
+    silent = sandbox.commands.start(
+        'python3 -c \'import socket, time; s = socket.create_server(("", 9000)); '
+        "print(1, flush=True); time.sleep(1000)'"
+    )
+    next(iter(silent))
+    begun = time.monotonic()
+    with pytest.raises(cove.DeadlineError, match="port 9000"):
+        sandbox.ports.wait(9000, timeout=1)
+    assert time.monotonic() - begun < 30  # and not as long as a request may take
+    silent.kill()
+    silent.close()
 
 
 def test_the_key_is_not_shown_to_code_inside(sandbox):

@@ -4,6 +4,7 @@ packages from the index, real agents of smolagents, real plots."""
 from __future__ import annotations
 
 import base64
+import time
 
 import pytest
 from marks import needs_root
@@ -64,6 +65,21 @@ def test_the_code_interpreter():
         assert box.code.run("x", context=other).error.name == "NameError"
         assert other.id in [c.id for c in box.code.contexts()]
         box.code.remove_context(other)
+
+
+def test_code_that_takes_too_long_is_interrupted_also_while_it_talks():
+    with cove.Sandbox.create() as box:
+        with pytest.raises(cove.DeadlineError, match="2 s"):
+            box.code.run("import time\nfor i in range(600): print(i); time.sleep(0.1)", timeout=2)
+        assert box.code.run("i < 500").text == "True"
+
+
+def test_a_result_of_many_megabytes_comes_in_one_piece_and_soon():
+    with cove.Sandbox.create() as box:
+        box.code.run("text = 'x' * 20_000_000")
+        begun = time.process_time()
+        assert len(box.code.run("text").text) == 20_000_000
+        assert time.process_time() - begun < 5  # of this process alone: it joins the pieces once
 
 
 def test_a_figure_of_matplotlib():

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import inspect
 import ssl
+import threading
 import time
 from typing import (
     Any,
@@ -17,6 +18,7 @@ from typing import (
     Generator,
     Iterable,
     Iterator,
+    List,
     Optional,
     TypeVar,
     Union,
@@ -113,6 +115,49 @@ async def async_closing(
         yield generator
     finally:
         await generator.aclose()
+
+
+@contextlib.contextmanager
+def alongside(steps: Generator[None, None, None]) -> Iterator[None]:
+    """Takes those steps while the block runs, and waits for the last one. A block that fails ends them."""
+    stop = threading.Event()
+    failed: List[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in steps:
+                if stop.is_set():
+                    return
+        except BaseException as problem:  # raised again where somebody can catch it
+            failed.append(problem)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        stop.set()
+        thread.join(5)
+        raise
+    thread.join()
+    if failed:
+        raise failed[0]
+
+
+@contextlib.asynccontextmanager
+async def async_alongside(steps: AsyncGenerator[None, None]) -> AsyncIterator[None]:
+    async def work() -> None:
+        async for _ in steps:
+            pass
+
+    task = asyncio.ensure_future(work())
+    try:
+        yield
+    except BaseException:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+    await task
 
 
 def pieces(

@@ -24,7 +24,8 @@ STOP_S = 30.0
 _READY = "cove: ready on "
 
 # A server that ends while another one starts may leave its volume mounted: that one has a copy of the mount
-# for a moment. One file system: what is still mounted then is not ours to delete.
+# for a moment. One file system: what is still mounted then is not ours to delete. Nor is what sandboxes of an
+# ordinary user wrote under other ids: a child of the server's deletes that, and may do so a moment longer.
 _SHELL = """
 dir=$1; shift
 trap : HUP INT TERM
@@ -34,7 +35,11 @@ while mountpoint -q "$dir/data/volume" && [ $tries -lt 100 ]; do
     umount "$dir/data/volume" 2>/dev/null || sleep 0.1
     tries=$((tries + 1))
 done
-rm -rf --one-file-system -- "$dir"
+tries=0
+until rm -rf --one-file-system -- "$dir" 2>/dev/null || [ $tries -ge 100 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
 """
 
 

@@ -7,13 +7,116 @@ import contextlib
 import socket
 import ssl
 import threading
-from typing import List, Set
+from typing import List, Optional, Set, Union
 from urllib.parse import urlsplit
 
 from ._config import Connection
 from .errors import from_reply
 
 _HEAD_MAX = 16 * 1024
+
+
+class _Secure:
+    """TLS on a socket, for two threads: one reads, one writes. ssl's own socket is not made for that, and the
+    end of its one direction takes the encryption off the other."""
+
+    def __init__(self, inner: socket.socket, host: str, ca_file: Optional[str]) -> None:
+        self._inner = inner
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = ssl.create_default_context(cafile=ca_file)
+        self._tls = context.wrap_bio(self._in, self._out, server_hostname=host)
+        self._state = threading.Lock()  # of the three above
+        self._order = threading.Lock()  # of what is sent; taken first
+        self._plain = bytearray()
+        self._ended = False
+        self._problem: Optional[ssl.SSLError] = None
+        while not self._shaken():
+            if not self._fill():
+                raise ConnectionError("the server ended the connection")
+
+    def _shaken(self) -> bool:
+        try:
+            self._tls.do_handshake()
+            return True
+        except ssl.SSLWantReadError:
+            return False
+        finally:
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._order:
+            with self._state:
+                data = self._out.read()
+            if data:
+                self._inner.sendall(data)
+
+    def _fill(self) -> bool:
+        data = self._inner.recv(65536)
+        with self._state:
+            if data:
+                self._in.write(data)
+            else:
+                self._in.write_eof()
+        return bool(data)
+
+    def _decrypt(self) -> None:
+        """All there is: what is left in there would be in the way of our end."""
+        with self._state:
+            try:
+                while not self._ended:
+                    data = self._tls.read(65536)
+                    self._plain += data
+                    self._ended = not data
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLZeroReturnError:
+                self._ended = True
+            except ssl.SSLError as problem:  # after what came before it
+                self._ended, self._problem = True, problem
+
+    def recv(self, size: int) -> bytes:
+        while not self._plain and not self._ended:
+            self._fill()
+            self._decrypt()
+            self._flush()  # an answer to a change of keys
+        if not self._plain and self._problem:
+            raise self._problem
+        data = bytes(self._plain[:size])
+        del self._plain[:size]
+        return data
+
+    def sendall(self, data: bytes) -> None:
+        with self._order:
+            with self._state:
+                self._tls.write(data)
+                sealed = self._out.read()
+            self._inner.sendall(sealed)
+
+    def shutdown(self, how: int) -> None:
+        if how == socket.SHUT_WR:
+            with (
+                self._state,
+                contextlib.suppress(ssl.SSLError),
+            ):  # which is: the other's has not come
+                self._tls.unwrap()
+            self._flush()
+        else:
+            self._inner.shutdown(how)
+
+    def settimeout(self, seconds: Optional[float]) -> None:
+        self._inner.settimeout(seconds)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __enter__(self) -> _Secure:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+_Stream = Union[socket.socket, _Secure]
 
 
 class Tunnel:
@@ -26,7 +129,7 @@ class Tunnel:
         self._target = f"/v1/sandboxes/{sandbox}/tunnel?port={port}"
         self._listener = socket.create_server((host, local_port))
         self._lock = threading.Lock()
-        self._open: Set[socket.socket] = set()
+        self._open: Set[_Stream] = set()
         self._threads: List[threading.Thread] = []
         self._closed = False
         self._spawn(self._accept)
@@ -86,23 +189,21 @@ class Tunnel:
             with self._lock:
                 self._open -= {outer, inner}
 
-    def _dial(self) -> socket.socket:
+    def _dial(self) -> _Stream:
         url = urlsplit(self._connection.url)
         secure = url.scheme == "https"
         where = (url.hostname or "127.0.0.1", url.port or (443 if secure else 80))
-        inner = socket.create_connection(where, self._connection.timeout)
+        raw = socket.create_connection(where, self._connection.timeout)
         try:
-            if secure:
-                context = ssl.create_default_context(cafile=self._connection.ca_file)
-                inner = context.wrap_socket(inner, server_hostname=where[0])
+            inner = _Secure(raw, where[0], self._connection.ca_file) if secure else raw
             self._upgrade(inner, url.netloc)
             inner.settimeout(None)
             return inner
         except BaseException:
-            inner.close()
+            raw.close()
             raise
 
-    def _upgrade(self, inner: socket.socket, host: str) -> None:
+    def _upgrade(self, inner: _Stream, host: str) -> None:
         lines = [f"GET {self._target} HTTP/1.1", f"Host: {host}"]
         lines += [f"{name}: {value}" for name, value in self._connection.headers().items()]
         lines += ["Connection: Upgrade", "Upgrade: cove-tunnel", "", ""]
@@ -118,7 +219,7 @@ class Tunnel:
             raise from_reply(status, inner.recv(4096))
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def _copy(source: _Stream, target: _Stream) -> None:
     with contextlib.suppress(OSError):
         while True:
             data = source.recv(65536)

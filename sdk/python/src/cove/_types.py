@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import html
 import json
@@ -43,6 +44,11 @@ def _time(value: object) -> Optional[dt.datetime]:
         return at + dt.timedelta(microseconds=int((fraction + "000000")[:6])) if fraction else at
     except ValueError:
         return None
+
+
+def _dict(value: object) -> Dict[str, Any]:
+    """From a guest, which may send anything."""
+    return value if isinstance(value, dict) else {}
 
 
 def _rows(pairs: Mapping[str, object]) -> str:
@@ -377,18 +383,30 @@ class FileEvent:
 
 # --- code ------------------------------------------------------------------------------------
 
-# How a result's keys are called in a notebook.
+# How a result's keys are called in a notebook. A page runs what it shows: scripts, and markup that may have
+# some (HTML, SVG, Markdown), would be code from inside that runs out here, with the user's rights.
 _MIME = {
     "text": "text/plain",
-    "html": "text/html",
-    "markdown": "text/markdown",
-    "svg": "image/svg+xml",
     "png": "image/png",
     "jpeg": "image/jpeg",
     "latex": "text/latex",
     "json": "application/json",
-    "javascript": "application/javascript",
 }
+
+
+def _shown(formats: Mapping[str, Any]) -> Optional[str]:
+    """Markup from inside, for a page: in a frame that runs nothing, or as a picture, which does not either.
+
+    >>> _shown({"html": "<script>"})
+    '<iframe sandbox srcdoc="&lt;script&gt;" style="width:100%;height:20em;border:0"></iframe>'
+    """
+    markup, svg = formats.get("html"), formats.get("svg")
+    if isinstance(markup, str):
+        style = "width:100%;height:20em;border:0"
+        return f'<iframe sandbox srcdoc="{html.escape(markup)}" style="{style}"></iframe>'
+    if isinstance(svg, str):
+        return f'<img src="data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}">'
+    return None
 
 
 @dataclass(frozen=True)
@@ -415,7 +433,9 @@ class Result:
         return self.formats.get("chart")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Dict[str, Any]:
-        return {mime: self.formats[key] for key, mime in _MIME.items() if key in self.formats}
+        found = {mime: self.formats[key] for key, mime in _MIME.items() if key in self.formats}
+        shown = _shown(self.formats)
+        return {**found, "text/html": shown} if shown else found
 
 
 @dataclass(frozen=True)
@@ -453,7 +473,7 @@ class Execution:
         if kind == "result":
             known = {k: v for k, v in item.items() if k not in ("type", "is_main_result", "extra")}
             self.results.append(
-                Result({**(item.get("extra") or {}), **known}, bool(item.get("is_main_result")))
+                Result({**_dict(item.get("extra")), **known}, bool(item.get("is_main_result")))
             )
             return kind, self.results[-1]
         if kind == "error":
@@ -471,8 +491,9 @@ class Execution:
             parts.append(("background:#fdd", self.error.traceback))
         out = "".join(f"<pre style='{s}'>{html.escape(t)}</pre>" for s, t in parts if t)
         for result in self.results:
-            if result.html:
-                out += result.html
+            shown = _shown(result.formats)
+            if shown:
+                out += shown
             elif result.png:
                 out += f"<img src='data:image/png;base64,{html.escape(result.png)}'>"
             elif result.text:

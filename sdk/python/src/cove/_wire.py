@@ -78,6 +78,34 @@ class Envelopes:
         return message
 
 
+class Lines:
+    """Takes bytes as they come, gives lines.
+
+    >>> lines = Lines(100)
+    >>> list(lines.feed(b"a")), list(lines.feed(b"b\\nc\\nd"))
+    ([], [b'ab', b'c'])
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._begun: List[bytes] = []  # joined once: a long line comes in thousands of pieces
+        self._size = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            self._add(piece)
+            yield b"".join(self._begun)
+            self._begun, self._size = [], 0
+        self._add(rest)
+
+    def _add(self, piece: bytes) -> None:
+        self._begun.append(piece)
+        self._size += len(piece)
+        if self._size > self._longest:
+            raise errors.ServerError("the code service sends a line without an end")
+
+
 # --- processes -------------------------------------------------------------------------------
 
 
@@ -160,7 +188,7 @@ class ProcessReader:
                 yield Output(name, stream.add(data), data, at)
 
     def result(self) -> CommandResult:
-        end = self.end or {}
+        end = {"exitCode": -1} if self.end is None else self.end  # ended by its time limit
         code = _int(end.get("exitCode", end.get("exit_code")))
         error = end.get("error")
         return CommandResult(

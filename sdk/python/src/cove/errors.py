@@ -8,7 +8,7 @@ True
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Tuple
 
 if TYPE_CHECKING:
     from ._types import CommandResult
@@ -112,6 +112,10 @@ class CommandError(CoveError):
         super().__init__(f"{command!r}: {what}" + (f"\n{tail}" if tail else ""))
         self.command = command
         self.result = result
+
+    def __reduce__(self) -> Tuple[type, Tuple[str, CommandResult]]:
+        # For pools of processes: by default it would be made of its message alone.
+        return type(self), (self.command, self.result)
 
 
 # --- from the wire ---------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import (
     AsyncIterator,
     Callable,
     Dict,
+    Iterator,
     List,
     Mapping,
     Optional,
@@ -16,7 +17,7 @@ from typing import (
 )
 
 from .. import errors
-from .._io import async_call, async_sleep
+from .._io import async_alongside, async_call, async_sleep
 from .._types import CommandResult, Output, ProcessInfo
 from .._wire import ProcessReader, b64, start_request
 from .guest import AsyncGuest
@@ -25,6 +26,7 @@ OnOutput = Optional[Callable[[str], Any]]
 
 _RECONNECTS = 5  # in a row, without a message in between
 _SERVICE = "process.Process"
+_INPUT = 1 << 20  # in one request; a server takes only so much at once
 
 
 class AsyncCommand:
@@ -129,12 +131,12 @@ class AsyncCommand:
 
     async def write(self, data: Union[str, bytes]) -> None:
         """To its standard input."""
-        raw = data.encode() if isinstance(data, str) else data
-        await self._guest.ask(
-            f"{_SERVICE}/SendInput",
-            {**self._select(), "input": {"stdin": b64(raw)}},
-            user=self._user,
-        )
+        await self._send("stdin", data)
+
+    async def _send(self, stream: str, data: Union[str, bytes]) -> None:
+        for piece in _cut(data):
+            body = {**self._select(), "input": {stream: b64(piece)}}
+            await self._guest.ask(f"{_SERVICE}/SendInput", body, user=self._user)
 
     async def close_stdin(self) -> None:
         """Its standard input is at its end."""
@@ -202,10 +204,7 @@ class AsyncTerminal(AsyncCommand):
 
     async def write(self, data: Union[str, bytes]) -> None:
         """What somebody would type."""
-        raw = data.encode() if isinstance(data, str) else data
-        await self._guest.ask(
-            f"{_SERVICE}/SendInput", {**self._select(), "input": {"pty": b64(raw)}}, user=self._user
-        )
+        await self._send("pty", data)
 
     async def resize(self, cols: int, rows: int) -> None:
         await self._guest.ask(
@@ -254,14 +253,28 @@ class AsyncCommands:
             command, args, env=env, cwd=cwd, user=user, timeout=timeout, stdin=input is not None
         )
         async with running:
-            if input is not None:
-                try:
-                    await running.write(input)
-                    await running.close_stdin()
-                except errors.CoveError:  # one that ended before it read all of it is no error
-                    if await self._alive(running.pid):
-                        raise
-            return await running.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
+            if input is None:
+                return await running.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
+            async with async_alongside(self._feed(running, input)):
+                result = await running.wait(on_stdout=on_stdout, on_stderr=on_stderr)
+        if check and not result.ok:
+            raise errors.CommandError(command, result)
+        return result
+
+    async def _feed(
+        self, running: AsyncCommand, data: Union[str, bytes]
+    ) -> AsyncGenerator[None, None]:
+        """Its input, while somebody else reads its output: one that writes as it reads would wait for that,
+        and what it writes meanwhile would be lost."""
+        try:
+            for piece in _cut(data):
+                await running.write(piece)
+                yield
+            await running.close_stdin()
+        except errors.CoveError as problem:  # one that does not want all of it is no error
+            if "does not read its input" not in str(problem) and await self._alive(running.pid):
+                await running.kill()  # it would wait for the rest
+                raise
 
     async def _alive(self, pid: int) -> bool:
         return any(process.pid == pid for process in await self.list())
@@ -349,6 +362,11 @@ class AsyncPty:
         )
         await terminal.started()
         return terminal
+
+
+def _cut(data: Union[str, bytes]) -> Iterator[bytes]:
+    raw = data.encode() if isinstance(data, str) else data
+    return (raw[at : at + _INPUT] for at in range(0, max(1, len(raw)), _INPUT))
 
 
 def _known(pid: int) -> ProcessReader:

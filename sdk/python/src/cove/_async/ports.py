@@ -12,6 +12,7 @@ from .._io import async_http_client, async_sleep
 from .._tunnel import Tunnel
 from .._types import SandboxInfo
 from .guest import AsyncGuest
+from .transport import lost
 
 
 def _by_router(reply: httpx.Response) -> bool:
@@ -44,7 +45,8 @@ class AsyncPorts:
         return client
 
     async def get(self, port: int, path: str = "/", **options: Any) -> httpx.Response:
-        """One GET request to a port.
+        """One GET request to a port. Where nothing listens there it is an error, which an answer of the
+        program's inside, of any status, is not.
 
         >>> async with await AsyncSandbox.create() as sandbox:
         ...     server = await sandbox.commands.start("python3 -m http.server 8080")
@@ -53,7 +55,13 @@ class AsyncPorts:
         200
         """
         async with self.http(port) as client:
-            return await client.get(path, **options)
+            try:
+                reply = await client.get(path, **options)
+            except httpx.TransportError as problem:
+                raise lost(self._guest.client.connection, problem) from problem
+        if _by_router(reply):
+            raise errors.from_reply(reply.status_code, reply.content)
+        return reply
 
     async def wait(self, port: int, timeout: float = 30.0) -> None:
         """Until something listens there and answers."""
@@ -61,7 +69,9 @@ class AsyncPorts:
         async with self.http(port) as client:
             while True:
                 try:
-                    reply = await client.get("/")
+                    # one that listens and says nothing must not make this wait for longer
+                    patience = max(0.1, deadline - time.monotonic())
+                    reply = await client.get("/", timeout=min(patience, 60.0))
                 except httpx.TransportError as problem:
                     error: errors.CoveError = errors.ConnectionLostError(str(problem))
                 else:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
 import httpx
@@ -10,7 +11,7 @@ import httpx
 from .. import errors
 from .._io import call
 from .._types import Context, Execution
-from .._wire import CODE_PORT, GUEST_PORT
+from .._wire import CODE_PORT, GUEST_PORT, Lines
 from .guest import Guest
 from .transport import lost
 
@@ -38,7 +39,8 @@ class Code:
         on_result: Callback = None,
         on_error: Callback = None,
     ) -> Execution:
-        """Run a piece of code. An exception in it is in the answer's `error`, not raised here."""
+        """Run a piece of code. An exception in it is in the answer's `error`, not raised here. Code that takes
+        longer than `timeout` is interrupted; silent for so long, or at its first word after that."""
         callbacks = {
             "stdout": on_stdout, "stderr": on_stderr, "result": on_result, "error": on_error
         }  # fmt: skip
@@ -49,7 +51,7 @@ class Code:
             "env_vars": dict(env) if env else None,
         }
         headers = {**self._headers(), "Content-Type": "application/json"}
-        execution = Execution()
+        execution, deadline = Execution(), time.monotonic() + timeout
         with self._guest.client.stream(
             "POST",
             "/execute",
@@ -57,16 +59,15 @@ class Code:
             headers=headers,
             read_timeout=timeout,
         ) as reply:
-            rest = b""
+            lines = Lines(_LINE_MAX)
             try:
                 for piece in reply.iter_raw():
-                    *lines, rest = (rest + piece).split(b"\n")
-                    if len(rest) > _LINE_MAX:
-                        raise errors.ServerError("the code service sends a line without an end")
-                    for line in lines:
+                    for line in lines.feed(piece):
                         told = execution.take(line)
                         if told:
                             call(callbacks[told[0]], told[1])
+                    if time.monotonic() > deadline:
+                        raise errors.DeadlineError(f"the code ran for longer than {timeout:g} s")
             except httpx.TransportError as problem:
                 raise lost(self._guest.client.connection, problem) from problem
         return execution

@@ -9,6 +9,7 @@ from typing import (
     Iterator,
     Callable,
     Dict,
+    Iterator,
     List,
     Mapping,
     Optional,
@@ -17,7 +18,7 @@ from typing import (
 )
 
 from .. import errors
-from .._io import call, sleep
+from .._io import alongside, call, sleep
 from .._types import CommandResult, Output, ProcessInfo
 from .._wire import ProcessReader, b64, start_request
 from .guest import Guest
@@ -26,6 +27,7 @@ OnOutput = Optional[Callable[[str], Any]]
 
 _RECONNECTS = 5  # in a row, without a message in between
 _SERVICE = "process.Process"
+_INPUT = 1 << 20  # in one request; a server takes only so much at once
 
 
 class Command:
@@ -130,12 +132,12 @@ class Command:
 
     def write(self, data: Union[str, bytes]) -> None:
         """To its standard input."""
-        raw = data.encode() if isinstance(data, str) else data
-        self._guest.ask(
-            f"{_SERVICE}/SendInput",
-            {**self._select(), "input": {"stdin": b64(raw)}},
-            user=self._user,
-        )
+        self._send("stdin", data)
+
+    def _send(self, stream: str, data: Union[str, bytes]) -> None:
+        for piece in _cut(data):
+            body = {**self._select(), "input": {stream: b64(piece)}}
+            self._guest.ask(f"{_SERVICE}/SendInput", body, user=self._user)
 
     def close_stdin(self) -> None:
         """Its standard input is at its end."""
@@ -203,10 +205,7 @@ class Terminal(Command):
 
     def write(self, data: Union[str, bytes]) -> None:
         """What somebody would type."""
-        raw = data.encode() if isinstance(data, str) else data
-        self._guest.ask(
-            f"{_SERVICE}/SendInput", {**self._select(), "input": {"pty": b64(raw)}}, user=self._user
-        )
+        self._send("pty", data)
 
     def resize(self, cols: int, rows: int) -> None:
         self._guest.ask(
@@ -255,14 +254,28 @@ class Commands:
             command, args, env=env, cwd=cwd, user=user, timeout=timeout, stdin=input is not None
         )
         with running:
-            if input is not None:
-                try:
-                    running.write(input)
-                    running.close_stdin()
-                except errors.CoveError:  # one that ended before it read all of it is no error
-                    if self._alive(running.pid):
-                        raise
-            return running.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
+            if input is None:
+                return running.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
+            with alongside(self._feed(running, input)):
+                result = running.wait(on_stdout=on_stdout, on_stderr=on_stderr)
+        if check and not result.ok:
+            raise errors.CommandError(command, result)
+        return result
+
+    def _feed(
+        self, running: Command, data: Union[str, bytes]
+    ) -> Generator[None, None, None]:
+        """Its input, while somebody else reads its output: one that writes as it reads would wait for that,
+        and what it writes meanwhile would be lost."""
+        try:
+            for piece in _cut(data):
+                running.write(piece)
+                yield
+            running.close_stdin()
+        except errors.CoveError as problem:  # one that does not want all of it is no error
+            if "does not read its input" not in str(problem) and self._alive(running.pid):
+                running.kill()  # it would wait for the rest
+                raise
 
     def _alive(self, pid: int) -> bool:
         return any(process.pid == pid for process in self.list())
@@ -350,6 +363,11 @@ class Pty:
         )
         terminal.started()
         return terminal
+
+
+def _cut(data: Union[str, bytes]) -> Iterator[bytes]:
+    raw = data.encode() if isinstance(data, str) else data
+    return (raw[at : at + _INPUT] for at in range(0, max(1, len(raw)), _INPUT))
 
 
 def _known(pid: int) -> ProcessReader:

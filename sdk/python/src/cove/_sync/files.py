@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import posixpath
 import stat
@@ -16,6 +17,7 @@ from typing import (
     Callable,
     Dict,
     Iterable,
+    Iterator,
     List,
     Mapping,
     Optional,
@@ -129,7 +131,7 @@ class Files:
             "/files",
             params=params,
             headers=headers,
-            content=content if whole else pieces(_source(content), progress, total),
+            content=content if whole else pieces(_source(content, total), progress, total),
             timeout=None if whole else 600.0,
             repeatable=whole,  # an iterator is used up by the first attempt
         )
@@ -348,22 +350,38 @@ def _plain(name: str) -> bool:
 
 
 def _size(content: object) -> Optional[int]:
+    """None where it is not sure: what has a descriptor need not give that file's bytes (gzip), nor those
+    from where the descriptor is (a buffer)."""
     if isinstance(content, (bytes, bytearray, memoryview)):
-        return len(content)
-    try:
-        descriptor = content.fileno()  # type: ignore[attr-defined]
-        found = os.fstat(descriptor)
-        at = os.lseek(descriptor, 0, os.SEEK_CUR)
-    except (AttributeError, OSError):
+        return memoryview(content).nbytes
+    raw = content.raw if isinstance(content, (io.BufferedReader, io.BufferedRandom)) else content
+    if not isinstance(raw, io.FileIO):
         return None
-    return max(0, found.st_size - at) if stat.S_ISREG(found.st_mode) else None
+    found = os.fstat(raw.fileno())
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    at: int = content.tell()  # type: ignore[attr-defined]
+    return max(0, found.st_size - at)
 
 
-def _source(content: Any) -> Iterable[bytes]:
+def _source(content: Any, total: Optional[int]) -> Iterable[bytes]:
     if isinstance(content, (bytes, bytearray, memoryview)):
         raw = bytes(content)
         return (raw[i : i + _PIECE] for i in range(0, len(raw), _PIECE))
     if hasattr(content, "read"):
-        return iter(lambda: bytes(content.read(_PIECE)), b"")
+        return _read(content, total)
     source: Iterable[bytes] = content
     return source
+
+
+def _read(content: Any, total: Optional[int]) -> Iterator[bytes]:
+    """As much as was announced, also of a file that grows meanwhile."""
+    left = total
+    while left is None or left > 0:
+        piece = bytes(content.read(_PIECE if left is None else min(left, _PIECE)))
+        if not piece and left:
+            raise errors.ConflictError(f"the file became {left} bytes shorter while it was sent")
+        if not piece:
+            return
+        left = None if left is None else left - len(piece)
+        yield piece

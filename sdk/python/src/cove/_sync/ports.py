@@ -13,6 +13,7 @@ from .._io import http_client, sleep
 from .._tunnel import Tunnel
 from .._types import SandboxInfo
 from .guest import Guest
+from .transport import lost
 
 
 def _by_router(reply: httpx.Response) -> bool:
@@ -45,7 +46,8 @@ class Ports:
         return client
 
     def get(self, port: int, path: str = "/", **options: Any) -> httpx.Response:
-        """One GET request to a port.
+        """One GET request to a port. Where nothing listens there it is an error, which an answer of the
+        program's inside, of any status, is not.
 
         >>> with Sandbox.create() as sandbox:
         ...     server = sandbox.commands.start("python3 -m http.server 8080")
@@ -54,7 +56,13 @@ class Ports:
         200
         """
         with self.http(port) as client:
-            return client.get(path, **options)
+            try:
+                reply = client.get(path, **options)
+            except httpx.TransportError as problem:
+                raise lost(self._guest.client.connection, problem) from problem
+        if _by_router(reply):
+            raise errors.from_reply(reply.status_code, reply.content)
+        return reply
 
     def wait(self, port: int, timeout: float = 30.0) -> None:
         """Until something listens there and answers."""
@@ -62,7 +70,9 @@ class Ports:
         with self.http(port) as client:
             while True:
                 try:
-                    reply = client.get("/")
+                    # one that listens and says nothing must not make this wait for longer
+                    patience = max(0.1, deadline - time.monotonic())
+                    reply = client.get("/", timeout=min(patience, 60.0))
                 except httpx.TransportError as problem:
                     error: errors.CoveError = errors.ConnectionLostError(str(problem))
                 else:
