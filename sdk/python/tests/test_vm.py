@@ -653,14 +653,16 @@ def test_an_answer_that_is_not_what_the_document_says(config):
                     manager.generated_client.client = client
 
 
-def test_the_gateway_is_where_the_configuration_has_it():
+def test_the_services_are_where_the_configuration_has_them():
     config = SandboxVMConfig(
-        unique_container_name=True, sandbox_jupyter_kernel_port=8899,
+        unique_container_name=True, sandbox_jupyter_kernel_port=8899, sandbox_server_port=8799,
         sandbox_jupyter_kernel_log="k.log", sandbox_services_log="s.log", vm_ram="512M",
     )  # fmt: skip
     with SandboxExecutor([], None, config) as executor:
         assert executor("final_answer(1)")[0] == 1
         assert executor.vm.container.forwards[8899] == config.host_sandbox_jupyter_kernel_port
+        assert executor.vm.container.forwards[8799] == config.host_sandbox_server_port
+        assert executor.vm.sandbox_health()["status"] == "ok"
         assert {"k.log", "s.log"} <= set(os.listdir(config.container_shared_dir))
 
 

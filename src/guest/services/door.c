@@ -28,17 +28,20 @@ bool door_wanted(const struct door *d, const char *names)
 }
 
 /* PORT is for the document's start script only: in a sandbox it says where the user's own web
- * server is to listen, and nothing is more common than that. */
+ * server is to listen, and nothing is more common than that. There the service has a variable of
+ * its own. */
 int door_port(const struct service_port *p)
 {
-    const char *text = p->port_variable ? map_get(&door_place.guest->env, p->port_variable) : NULL;
+    const char *name =
+        door_place.inside && p->inside_variable ? p->inside_variable : p->port_variable;
+    const char *text = name ? map_get(&door_place.guest->env, name) : NULL;
     uint64_t port;
 
-    if (!text || !*text || (door_place.inside && !strcmp(p->port_variable, "PORT")))
+    if (!text || !*text)
         return p->port;
     if (!str_u64(str_of(text), &port) && port <= 65535 && (port || !door_place.inside))
         return (int)port; /* 0: any that is free, and the status says which */
-    log_warn("not a port number", KV("variable", p->port_variable), KV("value", text));
+    log_warn("not a port number", KV("variable", name), KV("value", text));
     return p->port;
 }
 

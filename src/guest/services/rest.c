@@ -214,7 +214,7 @@ static int start(struct service_context *x, struct err *err)
 
 const struct service rest_service = {
     .name = "rest",
-    .ports = { { "rest", 8765, "PORT", "HOST" } },
+    .ports = { { "rest", 8765, "PORT", "HOST", "COVE_REST_PORT" } },
     .log_file = "sandbox-services.log",
     .log_variable = "SERVICES_LOG",
     .help = "runs Python code, lists packages, captures the display",

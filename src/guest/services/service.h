@@ -28,10 +28,11 @@ enum {
 };
 
 struct service_port {
-    const char *name;          /* "jupyter"; NULL ends the list */
-    int port;                  /* the default */
-    const char *port_variable; /* where the documents' variables set it; NULL: nowhere */
-    const char *host_variable; /* used outside sandboxes; inside it is always 127.0.0.1 */
+    const char *name;            /* "jupyter"; NULL ends the list */
+    int port;                    /* the default */
+    const char *port_variable;   /* where the documents' variables set it; NULL: nowhere */
+    const char *host_variable;   /* used outside sandboxes; inside it is always 127.0.0.1 */
+    const char *inside_variable; /* in place of port_variable in sandboxes; NULL: the same */
 };
 
 /* What one running service has; made by run.c, lives as long as the process. */

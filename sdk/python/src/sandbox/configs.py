@@ -181,13 +181,8 @@ class _ServicesConfig(VMConfig):
         directory = self.host_server_dir
         return directory if directory is not None and directory.is_dir() else None
 
-    @property
-    def server_port_inside(self) -> int:
-        """PORT is for a start script. The guest's own service is always where the documents have it."""
-        return self.sandbox_server_port if self.own_server else 8765
-
     def _port_fields(self) -> Dict[str, int]:
-        return {**super()._port_fields(), "host_sandbox_server_port": self.server_port_inside}
+        return {**super()._port_fields(), "host_sandbox_server_port": self.sandbox_server_port}
 
     def environment(self) -> Dict[str, str]:
         found = super().environment()
@@ -196,6 +191,8 @@ class _ServicesConfig(VMConfig):
             found["DEBUG"] = "1"
         if self.own_server:
             found["COVE_SERVICES"] = "none"  # the ports are the user's server's
+        else:
+            found["COVE_REST_PORT"] = str(self.sandbox_server_port)
         return {**found, **self.runtime_env}
 
     def start_environment(self) -> Mapping[str, str]:
