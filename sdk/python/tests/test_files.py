@@ -105,6 +105,25 @@ def test_a_download_does_not_follow_a_link_that_waits_here(sandbox, tmp_path):
     assert victim.read_text() == "good"
 
 
+def test_modes_of_directories_go_along(sandbox, tmp_path):
+    (tmp_path / "d" / "closed").mkdir(parents=True)
+    (tmp_path / "d" / "closed" / "f").write_text("1")
+    (tmp_path / "d" / "closed").chmod(0o500)
+    (tmp_path / "d").chmod(0o700)
+    before = sandbox.files.stat(".").mode
+    sandbox.files.upload(tmp_path, ".")
+    assert sandbox.files.stat("d").mode & 0o777 == 0o700
+    assert sandbox.files.stat("d/closed").mode & 0o777 == 0o500
+    assert sandbox.files.read("d/closed/f") == "1"
+    assert sandbox.files.stat(".").mode == before, "one that was there keeps its own"
+
+
+def test_a_download_makes_the_directories_it_goes_to(sandbox, tmp_path):
+    sandbox.files.write("f", "1")
+    sandbox.files.download("f", tmp_path / "new" / "deep" / "f")
+    assert (tmp_path / "new" / "deep" / "f").read_text() == "1"
+
+
 def test_an_upload_of_nothing_is_named(sandbox, tmp_path):
     with pytest.raises(FileNotFoundError, match="absent"):
         sandbox.files.upload(tmp_path / "absent", "x")

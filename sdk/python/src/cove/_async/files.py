@@ -213,7 +213,7 @@ class AsyncFiles:
             if not exclude or not exclude(path.relative_to(top).as_posix())
         ]
         total = sum(p.lstat().st_size for p in found if stat.S_ISREG(p.lstat().st_mode))
-        await self.make_dir(remote, user=user)
+        made = [(remote, top)] if await self.make_dir(remote, user=user) else []
         files = done = 0
         for path in found:
             there = posixpath.join(remote, path.relative_to(top).as_posix())
@@ -221,11 +221,14 @@ class AsyncFiles:
                 link = {"path": there, "target": os.readlink(path)}
                 await self._ask("MakeLink", link, user)
             elif path.is_dir():
-                await self.make_dir(there, user=user)
+                if await self.make_dir(there, user=user):
+                    made.append((there, path))
             elif path.is_file():
                 await self._upload_file(path, there, user, progress, done, total)
                 done += path.stat().st_size
                 files += 1
+        for there, path in reversed(made):  # last: a mode may forbid to write into it
+            await self.set_mode(there, path.stat().st_mode & 0o777, user=user)
         return files
 
     async def _upload_file(
@@ -256,6 +259,7 @@ class AsyncFiles:
         made: where they lead is decided by code inside."""
         entry, top = await self.stat(remote, user=user), Path(local)
         if not entry.is_dir:
+            top.parent.mkdir(parents=True, exist_ok=True)
             await self._download_file(remote, top, user, progress, 0, entry.size)
             return 1
         files = done = 0

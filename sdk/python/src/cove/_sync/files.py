@@ -214,7 +214,7 @@ class Files:
             if not exclude or not exclude(path.relative_to(top).as_posix())
         ]
         total = sum(p.lstat().st_size for p in found if stat.S_ISREG(p.lstat().st_mode))
-        self.make_dir(remote, user=user)
+        made = [(remote, top)] if self.make_dir(remote, user=user) else []
         files = done = 0
         for path in found:
             there = posixpath.join(remote, path.relative_to(top).as_posix())
@@ -222,11 +222,14 @@ class Files:
                 link = {"path": there, "target": os.readlink(path)}
                 self._ask("MakeLink", link, user)
             elif path.is_dir():
-                self.make_dir(there, user=user)
+                if self.make_dir(there, user=user):
+                    made.append((there, path))
             elif path.is_file():
                 self._upload_file(path, there, user, progress, done, total)
                 done += path.stat().st_size
                 files += 1
+        for there, path in reversed(made):  # last: a mode may forbid to write into it
+            self.set_mode(there, path.stat().st_mode & 0o777, user=user)
         return files
 
     def _upload_file(
@@ -257,6 +260,7 @@ class Files:
         made: where they lead is decided by code inside."""
         entry, top = self.stat(remote, user=user), Path(local)
         if not entry.is_dir:
+            top.parent.mkdir(parents=True, exist_ok=True)
             self._download_file(remote, top, user, progress, 0, entry.size)
             return 1
         files = done = 0
