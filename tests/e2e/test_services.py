@@ -136,9 +136,13 @@ def test_the_log_is_in_the_shared_directory_and_bounded(start_services):
 # --- the REST service ------------------------------------------------------------------------
 
 @pytest.mark.core
-def test_health(services):
-    reply = services.call("GET", "/health", headers={"Origin": "https://elsewhere"})
-    assert reply.json["status"] in ("ok", "error") and reply.headers["access-control-allow-origin"] == "*"
+@pytest.mark.parametrize("method, status", [("GET", 200), ("OPTIONS", 204)])
+def test_pages_of_any_origin_may_ask(services, method, status):
+    asked = {"Origin": "https://elsewhere", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-any"}
+    reply = services.call(method, "/health", headers=asked)
+    assert reply.status == status
+    assert reply.headers["access-control-allow-origin"] == "*" and reply.headers["access-control-allow-credentials"] == "true"
+    assert method == "GET" or reply.headers["access-control-allow-headers"] == "x-any"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "0.0.0.0"])
