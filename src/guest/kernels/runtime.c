@@ -14,6 +14,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "guest/kernels/jupyter.h"
+#include "guest/path.h"
 #include "guest/services/capture.h"
 #include "guest/services/service.h"
 #include "io/httpfile.h"
@@ -132,20 +133,17 @@ static int open_inside(int dir, const char *path, int flags)
 {
     int fd = open_beneath(dir, path, flags);
     AUTO(closep) int at = -1;
-    bool missing = false;
-    char link[32];
+    bool missing = false, inside;
 
     if (fd >= 0 || errno != EXDEV)
         return fd;
     at = open_nearest(dir, path, &missing);
-    if (at < 0 || !is_inside(dir, at) || missing) {
-        errno = missing && at >= 0 && is_inside(dir, at) ? ENOENT : EXDEV;
+    inside = at >= 0 && is_inside(dir, at);
+    if (!inside || missing) {
+        errno = inside ? ENOENT : EXDEV;
         return -1;
     }
-    if (flags & O_PATH)
-        return TAKE(at, -1);
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", at);
-    return open(link, flags | O_CLOEXEC);
+    return flags & O_PATH ? TAKE(at, -1) : path_reopen(at, flags);
 }
 
 static int open_base(struct err *err)

@@ -15,6 +15,7 @@ from typing import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
+    Dict,
     Generator,
     Iterable,
     Iterator,
@@ -40,26 +41,23 @@ def _verify(connection: Connection) -> Union[ssl.SSLContext, bool]:
     return connection.url.startswith("https:")  # making a context costs 20 ms
 
 
+def _options(connection: Connection) -> Dict[str, Any]:
+    return {
+        "base_url": connection.url,
+        "headers": connection.headers(),
+        "timeout": connection.timeout,
+        "verify": _verify(connection),
+        "limits": _LIMITS,
+        "trust_env": not connection.url.startswith("http://127.0.0.1"),
+    }
+
+
 def http_client(connection: Connection) -> httpx.Client:
-    return httpx.Client(
-        base_url=connection.url,
-        headers=connection.headers(),
-        timeout=connection.timeout,
-        verify=_verify(connection),
-        limits=_LIMITS,
-        trust_env=not connection.url.startswith("http://127.0.0.1"),
-    )
+    return httpx.Client(**_options(connection))
 
 
 def async_http_client(connection: Connection) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=connection.url,
-        headers=connection.headers(),
-        timeout=connection.timeout,
-        verify=_verify(connection),
-        limits=_LIMITS,
-        trust_env=not connection.url.startswith("http://127.0.0.1"),
-    )
+    return httpx.AsyncClient(**_options(connection))
 
 
 def sleep(seconds: float) -> None:
