@@ -155,3 +155,15 @@ def no_sandbox_left(request):
 @pytest.fixture
 def python():
     return sys.executable
+
+
+@pytest.fixture
+def config():
+    from sandbox.configs import SandboxVMConfig
+
+    return SandboxVMConfig(
+        unique_container_name=True,
+        vm_ram="512M",
+        vm_cpu_cores=1,
+        vm_disk_size="1G",
+    )
