@@ -161,13 +161,6 @@ void adopt_unreachable(struct live *l, const char *why)
     pause_settle_later(l);
 }
 
-int adopt_refuse(const struct live *l, struct err *err)
-{
-    return *l->unreachable ? err_set(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %.160s",
-                                     l->s.id, l->unreachable)
-                           : 0;
-}
-
 static void adopt_reachable(struct live *l)
 {
     if (!*l->unreachable)
@@ -254,6 +247,15 @@ void adopt_look(struct live *l)
     log_debug("an unreachable sandbox is not settled yet", KV("sandbox", l->s.id),
               KV("error", err.msg));
     pause_settle_later(l);
+}
+
+int adopt_refuse(struct live *l, struct err *err)
+{
+    if (*l->unreachable) /* who asks need not wait for the next look */
+        adopt_look(l);
+    return *l->unreachable ? err_set(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %.160s",
+                                     l->s.id, l->unreachable)
+                           : 0;
 }
 
 struct settling {

@@ -263,7 +263,7 @@ int control_adopt(struct control *c, struct err *err);
  */
 void adopt_unreachable(struct live *l, const char *why);
 void adopt_look(struct live *l);
-int adopt_refuse(const struct live *l, struct err *err); /* -1: it is unreachable */
+int adopt_refuse(struct live *l, struct err *err); /* -1: it is unreachable, still */
 
 /* ---- retry.c ---- */
 int retry_open(struct control *c, const char *boot, struct err *err);

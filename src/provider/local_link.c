@@ -312,7 +312,7 @@ static int reach(struct local *l)
     struct err err = { 0 };
 
     while (!l->closing && connect_and_greet(l, &err)) {
-        if (err.code == ERR_UNSUPPORTED)
+        if (err.code == ERR_UNSUPPORTED && pause == FIRST_PAUSE_MS)
             log_error("the keeper cannot be used", KV("error", err.msg));
         if (co_sleep(co_in(pause)))
             return -1;

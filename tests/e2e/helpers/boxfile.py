@@ -5,7 +5,7 @@ import struct
 
 HEAD = struct.Struct("<4sHHII")
 MAGIC = b"CvBx"
-BOOT = 3
+BOOT, PID = 3, 6
 
 
 def sum_of(body):
