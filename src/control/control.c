@@ -61,13 +61,7 @@ const struct setting control_settings[] = {
     { 0 },
 };
 
-int64_t control_wall_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
-}
+int64_t control_wall_ms(void) { return clock_wall_ms(); }
 
 /* A provider that was cut off may have made the machine all the same. */
 bool control_unclear(const struct err *err)

@@ -71,6 +71,11 @@ int co_cond_wait(struct co_cond *c, int64_t until);
 int co_cond_wait_fd(struct co_cond *c, int fd, enum co_dir dir, int64_t until);
 void co_cond_wake(struct co_cond *c);
 
+/* For tests, whose peers are all in this process: from now on nobody sleeps. When everybody waits,
+ * no call is under way and no descriptor is ready, clock_skip() takes us to the nearest deadline.
+ * (On threads nobody knows that everybody waits, and time passes as ever.) */
+void co_skip_waits(bool on);
+
 /* ---- the calls both runtimes share (co_io.c) ---- */
 
 ssize_t co_read(int fd, void *buf, size_t n, int64_t until);

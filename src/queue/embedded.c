@@ -119,13 +119,7 @@ static const struct queue_ops ops = {
 
 /* ---- the clock ---- */
 
-static int64_t wall_offset_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return t.tv_sec * 1000LL + t.tv_nsec / 1000000 - clock_ms();
-}
+static int64_t wall_offset_ms(void) { return clock_wall_ms() - clock_ms(); }
 
 /* "<boot> <offset>": the first who opens it after a start of the machine says what time it is, and
  * all that follow agree, whatever the wall clock was set to meanwhile. */

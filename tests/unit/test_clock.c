@@ -95,3 +95,15 @@ TEST(a_year_no_calendar_holds_stays_in_its_bounds)
         CHECK_INT(text[i], 'g');
     CHECK(strlen(rfc3339(INT64_MAX, 0)) >= 20);
 }
+
+TEST(a_skip_takes_every_clock_forward)
+{
+    int64_t ms = clock_ms(), us = clock_us(), s = clock_wall_s(), wall = clock_wall_ms();
+
+    clock_skip(5000);
+    CHECK(clock_ms() >= ms + 5000);
+    CHECK(clock_us() >= us + 5000000);
+    CHECK(clock_wall_s() >= s + 5);
+    CHECK(clock_wall_ms() >= wall + 5000);
+    CHECK(clock_ms() < ms + 5000 + 60000);
+}

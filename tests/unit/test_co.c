@@ -799,6 +799,67 @@ TEST(trimming_a_stack_keeps_what_is_on_it)
     CHECK_INT(finished, 20);
 }
 
+/* ---- waits that tests skip ---- */
+
+#ifndef CO_THREADS /* there nobody knows that everybody waits */
+static struct timespec real_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t;
+}
+
+static void hold_worker(void *arg)
+{
+    (void)arg;
+    usleep(50000);
+}
+
+static void call_worker(void *arg)
+{
+    co_call(hold_worker, NULL);
+    *(int64_t *)arg = clock_ms();
+}
+
+static void write_soon(void *arg)
+{
+    CHECK_INT(co_sleep(co_in(30000)), 0);
+    CHECK_INT(co_write(*(int *)arg, "x", 1, NEVER), 0);
+}
+
+static void skip_hours(void *arg)
+{
+    struct timespec began = real_now();
+    int64_t start = co_now(), back = 0;
+    int fd[2];
+    char c;
+
+    (void)arg;
+    CHECK_INT(co_sleep(co_in(3600000)), 0);
+    CHECK(co_now() >= start + 3600000 && co_now() < start + 3660000);
+    CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
+    CHECK_INT(co_go(write_soon, &fd[1], NULL), 0);
+    CHECK_INT(co_read(fd[0], &c, 1, co_in(60000)), 1); /* who writes first is heard first */
+    CHECK_INT(co_read(fd[0], &c, 1, co_in(60000)), -1);
+    CHECK_INT(errno, ETIMEDOUT);
+    start = clock_ms();
+    CHECK_INT(co_go(call_worker, &back, NULL), 0);
+    CHECK_INT(co_sleep(co_in(600000)), 0);
+    CHECK(back >= start + 50 && back < start + 300000); /* the worker was waited for */
+    CHECK(real_now().tv_sec - began.tv_sec < 60);
+    co_close(fd[0]);
+    co_close(fd[1]);
+}
+
+TEST(hours_pass_at_once_when_everybody_waits)
+{
+    co_skip_waits(true);
+    test_co(skip_hours, NULL);
+    co_skip_waits(false);
+}
+#endif
+
 /* On threads the guard page is the kernel's, and forking from one of many threads is no test. */
 #ifndef CO_THREADS
 static int descend(volatile char *above, int depth)
