@@ -407,7 +407,8 @@ static bool skips_waits; /* set by tests, before there are threads */
 
 void co_skip_waits(bool on) { skips_waits = on; }
 
-/* epoll_wait() for tests: instead of sleeping until the nearest deadline it takes the clock there. */
+/* epoll_wait() for tests: instead of sleeping until the nearest deadline it takes the clock there.
+ */
 static int skip_wait(struct epoll_event *ev, int ms)
 {
     int n = epoll_wait(L->ep, ev, EVENTS, 0);
@@ -422,7 +423,8 @@ static int skip_wait(struct epoll_event *ev, int ms)
 
 static int wait_events(struct epoll_event *ev)
 {
-    int ms = wait_ms(), n = UNLIKELY(skips_waits) ? skip_wait(ev, ms) : epoll_wait(L->ep, ev, EVENTS, ms);
+    int ms = wait_ms(),
+        n = UNLIKELY(skips_waits) ? skip_wait(ev, ms) : epoll_wait(L->ep, ev, EVENTS, ms);
 
     L->now = clock_ms();
     if (n <= 0)

@@ -42,9 +42,9 @@ void test_co(void (*fn)(void *), void *arg)
     in_co = 0;
 }
 
-/* A /tmp in memory that nobody else sees: programs run side by side cannot meet in it, nothing stays
- * behind, and no case waits for a disk. Without root, or when the program itself is below /tmp, it
- * is the machine's. */
+/* A /tmp in memory that nobody else sees: programs run side by side cannot meet in it, nothing
+ * stays behind, and no case waits for a disk. Without root, or when the program itself is below
+ * /tmp, it is the machine's. */
 static void own_tmp(void)
 {
     char self[4096] = "";
