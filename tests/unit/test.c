@@ -9,10 +9,13 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "base/buf.h"
+#include "base/mem.h"
 #include "io/co.h"
 
 struct test_case *test_first, **test_last = &test_first;
 jmp_buf test_leave;
+const char *const test_once[1];
 static int in_co;
 static int number;
 
@@ -30,6 +33,36 @@ void test_fail(const char *file, int line, const char *fmt, ...)
     printf("not ok %d - failed inside a coroutine\nBail out!\n", number);
     fflush(stdout);
     _Exit(1);
+}
+
+/* Adds "[row" or "-row" to a case's name, in letters that mean nothing to TAP. */
+static void add_to_name(struct buf *name, const char *row)
+{
+    if (!row)
+        return;
+    buf_putc(name, strchr(name->data, '[') ? '-' : '[');
+    for (int i = 0; row[i] && i < 40; i++)
+        buf_putc(name, row[i] <= ' ' || row[i] > '~' || row[i] == '#' ? '_' : row[i]);
+}
+
+void test_add_rows(const char *name, void (*fn)(const void *row, const void *other),
+                   struct test_rows rows, struct test_rows others)
+{
+    for (size_t i = 0; i < rows.count * others.count; i++) {
+        const void *row = (const char *)rows.rows + i % rows.count * rows.size;
+        const void *other = (const char *)others.rows + i / rows.count * others.size;
+        struct test_case *c = xcalloc(1, sizeof(*c));
+        struct buf full = { 0 };
+
+        buf_puts(&full, name);
+        add_to_name(&full, *(const char *const *)row);
+        add_to_name(&full, *(const char *const *)other);
+        if (strchr(full.data, '['))
+            buf_putc(&full, ']');
+        *c = (struct test_case){ .name = full.data, .row_fn = fn, .row = row, .other = other };
+        *test_last = c;
+        test_last = &c->next;
+    }
 }
 
 void test_co(void (*fn)(void *), void *arg)
@@ -73,7 +106,10 @@ int main(void)
             failed++;
             printf("not ok %d - %s\n", number, t->name);
         } else {
-            t->fn();
+            if (t->fn)
+                t->fn();
+            else
+                t->row_fn(t->row, t->other);
             printf("ok %d - %s\n", number, t->name);
         }
         fflush(stdout);

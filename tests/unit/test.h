@@ -1,5 +1,6 @@
 /* test.h - the whole unit-test framework: TEST() registers itself, CHECK_*() print both sides and
- * leave the case, output is TAP. The name of a case is the sentence that is true. */
+ * leave the case, output is TAP. The name of a case is the sentence that is true; TEST_ROWS() makes
+ * a case of each row of a table. */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 
@@ -11,6 +12,8 @@ struct test_case {
     const char *name;
     void (*fn)(void);
     struct test_case *next;
+    void (*row_fn)(const void *row, const void *other); /* for a row of a table, instead of fn */
+    const void *row, *other;
 };
 
 extern struct test_case *test_first, **test_last;
@@ -22,11 +25,35 @@ void test_fail(const char *file, int line, const char *fmt, ...)
     static void case_name(void);                                                                   \
     __attribute__((constructor)) static void register_##case_name(void)                            \
     {                                                                                              \
-        static struct test_case c = { #case_name, case_name, NULL };                               \
+        static struct test_case c = { .name = #case_name, .fn = case_name };                       \
         *test_last = &c;                                                                           \
         test_last = &c.next;                                                                       \
     }                                                                                              \
     static void case_name(void)
+
+struct test_rows {
+    const void *rows; /* each begins with its name, a const char * */
+    size_t count, size;
+};
+#define TEST_TABLE(rows)                                                                           \
+    ((struct test_rows){ (rows), sizeof(rows) / sizeof(*(rows)), sizeof(*(rows)) })
+
+void test_add_rows(const char *name, void (*fn)(const void *row, const void *other),
+                   struct test_rows rows, struct test_rows others);
+
+/* A case for each pair of rows of two tables, called name[row-other]; the body has `row` and
+ * `other`. A table with a nameless row, like test_once, leaves its part of the name out. */
+#define TEST_ROWS(case_name, rows, others)                                                         \
+    static void case_name(__attribute__((unused)) const typeof(*(rows)) *row,                      \
+                          __attribute__((unused)) const typeof(*(others)) *other);                 \
+    static void call_##case_name(const void *row, const void *other) { case_name(row, other); }    \
+    __attribute__((constructor)) static void register_##case_name(void)                            \
+    {                                                                                              \
+        test_add_rows(#case_name, call_##case_name, TEST_TABLE(rows), TEST_TABLE(others));         \
+    }                                                                                              \
+    static void case_name(__attribute__((unused)) const typeof(*(rows)) *row,                      \
+                          __attribute__((unused)) const typeof(*(others)) *other)
+extern const char *const test_once[1];
 
 #define CHECK(cond)                                                                                \
     do {                                                                                           \
