@@ -163,7 +163,7 @@ static void hear(void)
 }
 
 /* Does the guest end the connection, with nothing more said? */
-static void must_end(void)
+UNUSED static void must_end(void)
 {
     char c;
     ssize_t r;
