@@ -16,7 +16,7 @@ import pytest
 from helpers.guest import SANITIZED, Guest
 from helpers.raw import (OCTET, PLAIN, STREAM, Checked, Raw, ask, call, end_of, head, refused, request,
                          stream)
-from helpers.wire import END, envelope, files_path
+from helpers.wire import envelope, files_path
 
 GROWTH_KIB = 6 << 10                    # what a module of bad input may leave in the guest's memory
 MIB = 1 << 20

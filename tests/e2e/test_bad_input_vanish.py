@@ -22,6 +22,7 @@ CHUNKED = "Transfer-Encoding: chunked"
 MULTIPART = "Content-Type: multipart/form-data; boundary=XX"
 LAST = b"--XX--"
 EACH_WAY = pytest.mark.parametrize("how", ["close", "reset"])
+CORE_WAY = pytest.mark.parametrize("how", ["close", pytest.param("reset", marks=pytest.mark.core)])
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +87,7 @@ WHOLE = {                               # requests, as bytes; {} is the test's f
 }
 
 
-@pytest.mark.core
-@EACH_WAY
+@CORE_WAY
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_client_may_vanish_at_every_byte_of_its_request(shared, port, folder, name, how):
     with open(folder + "/old", "wb") as file:
@@ -104,8 +104,7 @@ def test_a_client_may_vanish_at_every_byte_of_its_request(shared, port, folder, 
     assert os.listdir(folder) == ["old"], "half an upload became a file"
 
 
-@pytest.mark.core
-@EACH_WAY
+@CORE_WAY
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_client_may_vanish_instead_of_reading_the_answer(shared, port, folder, name, how):
     with open(folder + "/old", "wb") as file:
@@ -150,8 +149,7 @@ def kill(port, pid):
     assert answer.status == 200, "the process was not running any more"
 
 
-@pytest.mark.core
-@EACH_WAY
+@CORE_WAY
 @pytest.mark.parametrize("command", ["yes", "while :; do echo x; sleep 0.01; done", "sleep 60"],
                          ids=["flood", "drip", "silence"])
 def test_a_process_outlives_a_client_that_vanishes(shared, port, command, how):
@@ -165,8 +163,7 @@ def test_a_process_outlives_a_client_that_vanishes(shared, port, command, how):
         kill(port, pid)
 
 
-@pytest.mark.core
-@EACH_WAY
+@CORE_WAY
 def test_a_terminal_outlives_a_client_that_vanishes(port, how):
     raw, pid = begin(port, {"process": {"cmd": "/bin/sh"}, "pty": {"size": {"cols": 80, "rows": 24}}})
     raw.leave(how)
@@ -175,8 +172,7 @@ def test_a_terminal_outlives_a_client_that_vanishes(port, how):
     kill(port, pid)
 
 
-@pytest.mark.core
-@EACH_WAY
+@CORE_WAY
 def test_a_follower_that_vanishes_does_not_disturb_the_other(port, how):
     first, pid = begin(port, {"process": {"cmd": "/bin/sh", "args": ["-c", "read x; echo $x"]}})
     for _ in range(20):
@@ -194,8 +190,7 @@ def test_a_follower_that_vanishes_does_not_disturb_the_other(port, how):
     assert text.encode() in seen and b'"exitCode":0' in seen
 
 
-@pytest.mark.core
-@EACH_WAY
+@CORE_WAY
 @pytest.mark.parametrize("busy", [False, True], ids=["quiet", "busy"])
 def test_a_watch_ends_with_its_client(shared, port, folder, busy, how):
     stop = threading.Event()
@@ -223,8 +218,7 @@ def test_a_watch_ends_with_its_client(shared, port, folder, busy, how):
             noise.join()
 
 
-@pytest.mark.core
-@EACH_WAY
+@CORE_WAY
 def test_a_client_that_sent_more_than_its_request_is_missed_at_the_next_keepalive(shared, port, folder,
                                                                                   how):
     """What it sent hides its end from a look at the socket."""
@@ -244,8 +238,7 @@ def test_a_client_that_sent_more_than_its_request_is_missed_at_the_next_keepaliv
 
 # ---- transfers ----
 
-@pytest.mark.core
-@EACH_WAY
+@CORE_WAY
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
 def test_a_download_ends_with_its_client(port, folder, coding, how):
     with open(folder + "/big", "wb") as file:
@@ -258,8 +251,7 @@ def test_a_download_ends_with_its_client(port, folder, coding, how):
         raw.leave(how)
 
 
-@pytest.mark.core
-@EACH_WAY
+@CORE_WAY
 @pytest.mark.parametrize("kind", ["raw", "chunked", "form"])
 def test_an_upload_that_breaks_off_changes_nothing(shared, port, folder, kind, how):
     target = folder + "/f"
@@ -281,8 +273,7 @@ def test_an_upload_that_breaks_off_changes_nothing(shared, port, folder, kind, h
     assert open(target).read() == "old"
 
 
-@pytest.mark.core
-@EACH_WAY
+@CORE_WAY
 def test_input_to_a_process_that_does_not_read_ends_with_its_time(shared, port, how):
     watcher, pid = begin(port, {"process": {"cmd": "/bin/sleep", "args": ["60"]}})
     much = base64.b64encode(b"x" * MIB).decode()
