@@ -18,6 +18,7 @@ jmp_buf test_leave;
 const char *const test_once[1];
 static int in_co;
 static int number;
+static const char *running; /* the case's name */
 
 void test_fail(const char *file, int line, const char *fmt, ...)
 {
@@ -30,7 +31,7 @@ void test_fail(const char *file, int line, const char *fmt, ...)
     printf("\n");
     if (!in_co)
         longjmp(test_leave, 1);
-    printf("not ok %d - failed inside a coroutine\nBail out!\n", number);
+    printf("not ok %d - %s\nBail out! It failed inside a coroutine.\n", number, running);
     fflush(stdout);
     _Exit(1);
 }
@@ -102,6 +103,7 @@ int main(void)
     fflush(stdout);
     for (struct test_case *volatile t = test_first; t; t = t->next) {
         number++;
+        running = t->name;
         if (setjmp(test_leave)) {
             failed++;
             printf("not ok %d - %s\n", number, t->name);
