@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 
@@ -379,12 +378,7 @@ void v2_write_reply(const struct keep_reply *r, struct buf *out)
 
 static int64_t wall_to_monotonic(int64_t deadline_ms)
 {
-    struct timespec t;
-
-    if (deadline_ms == INT64_MAX)
-        return deadline_ms;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return deadline_ms + clock_ms() - ((int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000);
+    return deadline_ms == INT64_MAX ? deadline_ms : deadline_ms + clock_ms() - clock_wall_ms();
 }
 
 static int check_texts(const char *id, const char *name, const char *boot,

@@ -5,7 +5,6 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "test.h"
@@ -248,21 +247,13 @@ static void check_order(const json_t *o)
     }
 }
 
-static int64_t wall_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* A record of the older of its two magics has its deadline in wall time. */
 static void check_deadline(const json_t *o)
 {
     int64_t want = number_of(o, "deadline_ms");
 
     if (number_of(o, "magic") == 0x626f7831)
-        want += clock_ms() - wall_ms();
+        want += clock_ms() - clock_wall_ms();
     CHECK(llabs(out.deadline_ms - want) < 1000);
 }
 
