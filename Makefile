@@ -18,7 +18,7 @@ FUZZ_SECONDS ?= 60
 
 all:
 	@tools/deps build
-	@tools/build release
+	@tools/build release program
 
 deps:
 	@tools/deps check
@@ -48,6 +48,8 @@ format: deps
 
 bench: all
 	@tools/deps bench
+	@tools/build release
+	@tools/build release bench
 	@tests/bench/run
 
 install: all
