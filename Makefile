@@ -27,8 +27,9 @@ demo: all
 	@tools/deps sdk
 	@tools/demo
 
-check check-full: deps
-	@tools/check $(if $(filter check-full,$@),--full)
+check check-full:
+	@tools/deps packages
+	@tools/check $(if $(filter check-full,$@),--full $(GROUP))
 
 asan tsan: deps
 	@tools/check --only $@

@@ -14,6 +14,8 @@ from helpers.guest import BINARY, SLOWER
 from helpers.there import PYTHON, os, proc
 from helpers.wire import RpcError, SmallBuffers
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 
 # Writes numbered lines, some of them to stderr, at a few MB/s.

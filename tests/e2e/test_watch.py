@@ -11,6 +11,8 @@ from helpers import there
 from helpers.guest import SLOWER
 from helpers.there import os, proc, shutil
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 CREATE, WRITE, REMOVE, RENAME, CHMOD = (
     FilesystemEventType.CREATE, FilesystemEventType.WRITE, FilesystemEventType.REMOVE,
