@@ -105,7 +105,7 @@ def shards(stage, files):
     """Neighbours stay together, so that they share what a session starts."""
     known, made, room = known_seconds(), [], 0
     for file in files:
-        seconds = known.get((stage, Path(file).stem), UNKNOWN_S)
+        seconds = known.get((stage, file.stem), UNKNOWN_S)
         if seconds > room:
             made.append(([], 0))
             room = SHARD_S
@@ -134,15 +134,25 @@ class DiskWatch(threading.Thread):
 
     def __init__(self):
         super().__init__(daemon=True)
-        self.most, self.when, self.pids, self.over = 0, "", {}, threading.Event()
+        self.most, self.when, self.over = 0, "", threading.Event()
+
+    @staticmethod
+    def stage_of(path):
+        """The stage that a scope's directory belongs to, if it is of this run."""
+        pid = path.name.split("-")[2].split(".")[0]
+        try:
+            words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            return None
+        ours = f"COVE_CHECK={os.getpid()} "
+        return next((word.removeprefix(ours) for word in words if word.startswith(ours)), None)
 
     def run(self):
         top = Path(os.environ.get("TMPDIR", "/tmp"))
         while not self.over.wait(2):
-            running = dict(self.pids)
             held = {}
             for path in top.glob("cove-scope-*.*"):
-                stage = running.get(int(path.name.split("-")[2].split(".")[0]))
+                stage = self.stage_of(path)
                 if stage:
                     said = subprocess.run(["du", "-sxk", path], capture_output=True, text=True).stdout.split()
                     held[stage] = held.get(stage, 0) + int(said[0] if said else 0) * 1024
@@ -176,13 +186,12 @@ class Run:
         return job
 
     def add_pytest(self, stage, command, files, **more):
-        """A job per shard; each has a scope of its own."""
-        scope = ["tools/scope", *(["--network"] if more.get("lane") == "network" else [])]
+        """A job per shard of these files."""
         for part, seconds in shards(stage, files):
             job = self.add(stage, None, count_pytest, seconds=seconds + 5, **more)
             # by its first file: a number may still change
-            job.result = LOGS / f"{stage.replace(' ', '-')}-{Path(part[0]).stem}.xml"
-            job.command = [*scope, *command, "-q", "-p", "no:cacheprovider", f"--junitxml={job.result}", *part]
+            job.result = LOGS / f"{stage.replace(' ', '-')}-{part[0].stem}.xml"
+            job.command = [*command, "-q", "-p", "no:cacheprovider", f"--junitxml={job.result}", *part]
 
     def rank(self):
         after = collections.defaultdict(list)
@@ -203,14 +212,12 @@ class Run:
         first = ["chrt", "--idle", "0"] if job.lane == "idle" else []
         with job.log().open("w") as out:
             job.process = subprocess.Popen([*first, *map(str, job.command)], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out,
-                                           stderr=subprocess.STDOUT, env={**os.environ, **job.env})
+                                           stderr=subprocess.STDOUT, env={**os.environ, **job.env, "COVE_CHECK": f"{os.getpid()} {job.stage}"})
         job.started = time.monotonic()
-        self.disk.pids[job.process.pid] = job.stage
 
     def end(self, job):
         status = job.process.returncode
         job.ended = time.monotonic()
-        self.disk.pids.pop(job.process.pid, None)
         passed, failed, skipped = job.count(job, status)
         if status not in (0, 5) and failed == 0:
             failed += 1                 # it broke outside any test

@@ -254,6 +254,10 @@ def is_bare(item):
     return item.get_closest_marker("bare") or BARE & set(item.fixturenames)
 
 
+def there_is_a_network():
+    return os.environ.get("COVE_SCOPE", "none") == "none" or os.environ.get("COVE_NETWORK")
+
+
 def pytest_addoption(parser):
     parser.addoption("--thin", action="store_true", help="fewer cases of tables: see helpers/thin.py")
 
@@ -266,6 +270,8 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption("--thin"):
         kept = thinned(kept)
     for item in kept:
+        if item.get_closest_marker("network") and not there_is_a_network():
+            item.add_marker(pytest.mark.skip(reason="needs the machine's network: COVE_NETWORK=1"))
         mark = item.get_closest_marker("current_sdk")
         if mark and PREVIOUS:
             item.add_marker(pytest.mark.skip(

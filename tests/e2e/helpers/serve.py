@@ -121,7 +121,7 @@ class Serve:
 
     def close(self):
         """Ends it, takes its volume off the machine; nothing of it is left then. (Only what is its
-        own is looked at: others may use the machine.)"""
+        own is looked at: other tests have servers too.)"""
         try:
             if self.running():
                 self.stop()
