@@ -212,7 +212,7 @@ class Run:
         first = ["chrt", "--idle", "0"] if job.lane == "idle" else []
         with job.log().open("w") as out:
             job.process = subprocess.Popen([*first, *map(str, job.command)], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out,
-                                           stderr=subprocess.STDOUT, env={**os.environ, **job.env, "COVE_CHECK": f"{os.getpid()} {job.stage}"})
+                                           stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **job.env, "COVE_CHECK": f"{os.getpid()} {job.stage}"})
         job.started = time.monotonic()
 
     def end(self, job):
@@ -229,6 +229,10 @@ class Run:
         if all(other.ended for other in ours):
             self.report(job.stage, ours)
 
+    @staticmethod
+    def processor_s(job):
+        return sum(map(int, re.findall(r"^scope: (\d+) s of processor time$", job.log().read_text(errors="replace"), re.M)))
+
     def show(self, job):
         lines = job.log().read_text(errors="replace").splitlines()
         print("\n".join("    " + line for line in lines[-TAIL:]))
@@ -244,10 +248,11 @@ class Run:
         ran = [job for job in jobs if job.process]
         wall = max(job.ended for job in ran) - min(job.started for job in ran)
         work = sum(job.ended - job.started for job in ran)
+        processor = sum(map(self.processor_s, ran))
         self.seconds[stage] = wall
         words = [f"{counts['passed']} passed"] * (counts["passed"] > 1) + [f"{counts['failed']} failed"] * (counts["failed"] > 0) \
             + [f"{counts['skipped']} skipped"] * (counts["skipped"] > 0) \
-            + [f"{len(ran)} at {work:.0f} s in all"] * (len(ran) > 1)
+            + [f"{len(ran)} runs of {work:.0f} s in all"] * (len(ran) > 1) + [f"{processor} s of processor"] * (processor > 0)
         verdict = f"{RED}FAIL{OFF}" if counts["failed"] else "ok  "
         print(f"{stage:28} {verdict} {wall:6.1f} s  {', '.join(words)}".rstrip(), flush=True)
         if stage in self.notes:
@@ -289,8 +294,8 @@ class Run:
                     running.remove(job)
                     self.end(job)
         finally:
-            for job in running:
-                job.process.send_signal(signal.SIGTERM)
+            for job in running:         # with all that it started
+                os.killpg(job.process.pid, signal.SIGTERM)
             for job in running:
                 job.process.wait()
         return not self.total["failed"]
