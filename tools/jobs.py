@@ -134,7 +134,7 @@ class DiskWatch(threading.Thread):
 
     def __init__(self):
         super().__init__(daemon=True)
-        self.most, self.when, self.over = 0, "", threading.Event()
+        self.most, self.when, self.largest, self.over = 0, "", [], threading.Event()
 
     @staticmethod
     def stage_of(path):
@@ -157,7 +157,17 @@ class DiskWatch(threading.Thread):
                     said = subprocess.run(["du", "-sxk", path], capture_output=True, text=True).stdout.split()
                     held[stage] = held.get(stage, 0) + int(said[0] if said else 0) * 1024
             if sum(held.values()) > self.most:
+                if sum(held.values()) > self.most + (256 << 20):
+                    self.largest = self.files(top)
                 self.most, self.when = sum(held.values()), max(held, key=held.get)
+
+    @staticmethod
+    def files(top):
+        """The largest of them: MiB and name."""
+        found = subprocess.run(["find", *top.glob("cove-scope-*.*"), "-xdev", "-type", "f", "-size", "+64M", "-printf", "%b %p\\n"],
+                               capture_output=True, text=True, errors="replace").stdout.splitlines()
+        sizes = sorted(((int(line.split()[0]) // 2048, line.split(" ", 1)[1]) for line in found), reverse=True)
+        return [f"{mib} MiB {name}" for mib, name in sizes[:5]]
 
     def verdict(self):
         self.over.set()
@@ -185,12 +195,12 @@ class Run:
         self.jobs.append(job)
         return job
 
-    def add_pytest(self, stage, command, files, **more):
+    def add_pytest(self, stage, command, files, suffix="", **more):
         """A job per shard of these files."""
         for part, seconds in shards(stage, files):
             job = self.add(stage, None, count_pytest, seconds=seconds + 5, **more)
             # by its first file: a number may still change
-            job.result = LOGS / f"{stage.replace(' ', '-')}-{part[0].stem}.xml"
+            job.result = LOGS / f"{stage.replace(' ', '-')}-{part[0].stem}{suffix}.xml"
             job.command = [*command, "-q", "-p", "no:cacheprovider", f"--junitxml={job.result}", *part]
 
     def rank(self):

@@ -416,7 +416,7 @@ def test_without_the_policy_it_stays_dead():
 
 
 def test_ssh_calls_over_the_api(tmp_path, monkeypatch):
-    """As in a machine without an sshd, whether or not this one has one: test_vm_ssh.py is about those that do."""
+    """As in a machine without an sshd, whether or not this one has one: see test_vm_ssh.py for those."""
     monkeypatch.setattr(SSHClient, "_has_sshd", lambda self: False)
     manager = VMManager(VMConfig(), ssh_cfg=SSHConfig(command_timeout=5))
     try:

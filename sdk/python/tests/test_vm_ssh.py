@@ -1,5 +1,5 @@
-"""The package `sandbox` over real SSH: the machine has an sshd of this one's, or installs one, from the Debian mirror
-that this one uses."""
+"""The package `sandbox` over real SSH: the machine has an sshd of this one's, or installs one, from the
+Debian mirror that this one uses."""
 
 from __future__ import annotations
 
