@@ -201,7 +201,7 @@ class Run:
             job = self.add(stage, None, count_pytest, seconds=seconds + 5, **more)
             # by its first file: a number may still change
             job.result = LOGS / f"{stage.replace(' ', '-')}-{part[0].stem}{suffix}.xml"
-            job.command = [*command, "-q", "-p", "no:cacheprovider", f"--junitxml={job.result}", *part]
+            job.command = [*command, "-q", f"--junitxml={job.result}", *part]
 
     def rank(self):
         after = collections.defaultdict(list)
