@@ -210,7 +210,9 @@ def server(workspace):
     """`cove serve` for the tests that can share one; its sandboxes end with it."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to limit, map and mount")
-    started = Serve(os.path.join(workspace, "serve"), "--ephemeral", "--preview-listen", "127.0.0.1:0")
+    # Through it files of a gigabyte go faster than a small volume grows.
+    roomy = ["--set", f"volume.low-bytes={512 << 20}"] if SERVED else []
+    started = Serve(os.path.join(workspace, "serve"), "--ephemeral", "--preview-listen", "127.0.0.1:0", *roomy)
     yield started
     started.close()
 

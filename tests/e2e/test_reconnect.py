@@ -74,8 +74,8 @@ def test_connecting_to_no_process_is_not_found(sandbox):
 
 @core
 def test_each_byte_arrives_once_and_in_order_over_many_reconnects(start_guest):
-    # It holds all of it, three times over: what counts are chunks, and those are hardly filled where streams alternate.
-    wire = start_guest("--set", "process.output-bytes=134217728").wire
+    # It holds all of it, also when the process has ended while nobody read.
+    wire = start_guest("--set", "process.output-bytes=33554432", "--set", "process.keep-bytes=33554432").wire
     blocks, chance = 2000, random.Random(1)
     streams = {"stdout": b"", "stderr": b""}
     reconnects, end = 0, None
