@@ -102,10 +102,13 @@ def known_seconds():
 
 
 def shards(stage, files):
-    """Neighbours stay together, so that they share what a session starts."""
+    """Neighbours stay together, so that they share what a session starts. A build of which nothing is known takes as
+    long as the release."""
     known, made, room = known_seconds(), [], 0
+    kind, _, *rest = stage.split()
     for file in files:
-        seconds = known.get((stage, file.stem), UNKNOWN_S)
+        release = known.get((" ".join([kind, "release", *rest]), file.stem), UNKNOWN_S)
+        seconds = known.get((stage, file.stem), release)
         if seconds > room:
             made.append(([], 0))
             room = SHARD_S
