@@ -6,7 +6,8 @@
 
 struct native_sandbox {
     const char *id, *uuid, *template, *state, *owner, *network, *label, *created, *started, *ends,
-        *ended, *reason, *on_expiry, *restart, *token, *traffic_token, *domain, *facade;
+        *ended, *reason, *unreachable, *on_expiry, *restart, *token, *traffic_token, *domain,
+        *facade;
     bool secure, strict, public, auto_resume;
     int64_t timeout, idle;
     struct map metadata;

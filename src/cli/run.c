@@ -83,7 +83,7 @@ static const struct args_exit run_exits[] = {
 
 /* ---- the request ---- */
 
-static int parse_mount(const char *text, struct keep_mount *m, struct err *err)
+static int parse_mount(const char *text, struct order_mount *m, struct err *err)
 {
     struct str host, rest, guest, mode;
     bool has_mode;
@@ -96,21 +96,21 @@ static int parse_mount(const char *text, struct keep_mount *m, struct err *err)
     if (has_mode && !str_is(mode, "ro") && !str_is(mode, "rw") && !str_is(mode, "root"))
         return err_set(err, ERR_INVALID, "--mount: '%.*s' is neither ro, rw nor root",
                        STR_ARG(mode));
-    *m = (struct keep_mount){ 0 };
+    *m = (struct order_mount){ 0 };
     if (has_mode && str_is(mode, "ro"))
-        m->flags = KEEP_MOUNT_READ_ONLY;
+        m->flags = ORDER_MOUNT_READ_ONLY;
     if (has_mode && str_is(mode, "root"))
-        m->flags = KEEP_MOUNT_ROOT;
+        m->flags = ORDER_MOUNT_ROOT;
     if (host.n >= sizeof(m->host) || guest.n >= sizeof(m->guest))
         return err_set(err, ERR_INVALID, "--mount: '%s': a path has at most %d bytes", text,
-                       KEEP_PATH - 1);
+                       ORDER_PATH - 1);
     memcpy(m->host, host.p, host.n);
     memcpy(m->guest, guest.p, guest.n);
     return 0;
 }
 
 /* Relative paths are ours to make absolute: the keeper has another working directory. */
-static int absolute_host(struct keep_mount *m, struct err *err)
+static int absolute_host(struct order_mount *m, struct err *err)
 {
     AUTO(freep) char *full = realpath(m->host, NULL);
     struct stat st;
@@ -126,7 +126,7 @@ static int absolute_host(struct keep_mount *m, struct err *err)
     return 0;
 }
 
-static int fill_template(const struct run_options *o, struct keep_create *c, struct err *err)
+static int fill_template(const struct run_options *o, struct order *c, struct err *err)
 {
     AUTO(freep)
     char *full = strchr(o->template, '/') ? realpath(o->template, NULL) : xstrdup(o->template);
@@ -142,7 +142,7 @@ static int fill_template(const struct run_options *o, struct keep_create *c, str
 static int fill_request(const struct run *r, struct keep_request *q, struct err *err)
 {
     const struct run_options *o = r->o;
-    struct keep_create *c = &q->u.create;
+    struct order *c = &q->u.create;
     struct limits l;
 
     q->verb = KEEP_CREATE;
@@ -152,11 +152,11 @@ static int fill_request(const struct run *r, struct keep_request *q, struct err 
     for (enum limit_id id = 0; id < LIMIT_COUNT; id++) /* in a request 0 stands for the default */
         if (!limits_get(&l, id) && args_given(r->args, limit_rows[id].name))
             return err_set(err, ERR_INVALID, "--%s: 0 is no limit", limit_rows[id].name);
-    c->network = strcmp(o->network, "open") ? KEEP_NET_NONE : KEEP_NET_OPEN;
-    c->flags =
-        KEEP_TIED | KEEP_EAGER | (o->strict ? KEEP_STRICT : 0) | (o->durable ? KEEP_DURABLE : 0);
-    if (o->mounts.n > KEEP_MOUNTS)
-        return err_set(err, ERR_LIMIT, "--mount: more than %d", KEEP_MOUNTS);
+    c->network = strcmp(o->network, "open") ? ORDER_NET_NONE : ORDER_NET_OPEN;
+    c->flags = ORDER_TIED | ORDER_EAGER | (o->strict ? ORDER_STRICT : 0) |
+               (o->durable ? ORDER_DURABLE : 0);
+    if (o->mounts.n > ORDER_MOUNTS)
+        return err_set(err, ERR_LIMIT, "--mount: more than %d", ORDER_MOUNTS);
     for (; c->nmounts < o->mounts.n; c->nmounts++)
         if (parse_mount(o->mounts.items[c->nmounts], &c->mounts[c->nmounts], err) ||
             absolute_host(&c->mounts[c->nmounts], err))
@@ -181,8 +181,8 @@ static int find_keeper(struct run *r, const char *data_dir, const char *run_dir,
                                .client_uid = getuid(),
                                .rootless = r->rootless,
                                .progress = progress,
-                               .likely =
-                                   strcmp(r->o->network, "open") ? KEEP_NET_NONE : KEEP_NET_OPEN };
+                               .likely = strcmp(r->o->network, "open") ? ORDER_NET_NONE
+                                                                       : ORDER_NET_OPEN };
 
     if (!r->o->private && !keep_connect(&r->keep, run_dir, err))
         return 0;

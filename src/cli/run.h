@@ -27,7 +27,7 @@ struct run_forward {
 struct run { /* one `cove run` */
     const struct args *args;
     const struct run_options *o;
-    char id[KEEP_ID];
+    char id[ORDER_ID];
     bool rootless;
     struct keep keep;
     pid_t mover; /* of cgroups_expect_move(); 0: none */

@@ -21,6 +21,7 @@
 #include "cli/serve.h"
 #include "control/control.h"
 #include "jail/idmap.h"
+#include "keep/keep.h"
 #include "model/user.h"
 
 enum { NOBODYS_ID = 64200, PASSWORD_CHARS = 20, LOCK_TEXT = 32, ENDING_MS = 30000, STEP_MS = 20 };
@@ -328,7 +329,8 @@ static int find_secrets(struct serve *s, struct err *err)
 int serve_setup(struct serve *s, struct err *err)
 {
     umask(022);
-    return find_user(s, err) || make_directories(s, err) || serve_tls_copy(s, err) < 0 ||
+    return keep_schema_check(s->data_dir, s->run_dir, err) || find_user(s, err) ||
+                   make_directories(s, err) || serve_tls_copy(s, err) < 0 ||
                    open_listeners(s, err) || find_secrets(s, err) || serve_contract(s, err)
                ? -1
                : 0;

@@ -10,6 +10,9 @@
  *   ENDING            there     finished
  *   any               gone      ended, with the reason
  *   none              there     back into the pool if it waited there and still would; else ended
+ *
+ * A machine of which the provider cannot read what it wrote (unreachable) is neither adopted nor
+ * ended, whatever its record says; a record in use is looked at again until it can be.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +149,28 @@ static int adopt_state(struct live *l, const struct machine_state *m, struct err
     return 0;
 }
 
+/* ---- what cannot be read ---- */
+
+void adopt_unreachable(struct live *l, const char *why)
+{
+    if (strcmp(l->unreachable, why)) {
+        snprintf(l->unreachable, sizeof(l->unreachable), "%s", why);
+        log_error("a sandbox is unreachable", KV("sandbox", l->s.id), KV("why", why));
+        control_event_add(l, "unreachable", "system", why, NULL);
+    }
+    pause_settle_later(l);
+}
+
+static void adopt_reachable(struct live *l)
+{
+    if (!*l->unreachable)
+        return;
+    l->unreachable[0] = 0;
+    l->again = l->settle_ms = 0;
+    log_info("a sandbox can be reached again", KV("sandbox", l->s.id));
+    control_event_add(l, "reachable", "system", "what was written of it can be read again", NULL);
+}
+
 /* 0 it is ours, -1 with err; or it must end although its machine is there. */
 enum { ENDED_WITH_MACHINE = 1 };
 
@@ -156,6 +181,11 @@ static int keep(struct live *l, struct err *err)
 
     if (p->ops->adopt(p, l->s.id, &m, err))
         return -1;
+    if (*m.unreachable) {
+        adopt_unreachable(l, m.unreachable);
+        return 0;
+    }
+    adopt_reachable(l);
     if (m.asleep && l->s.state == SANDBOX_RUNNING && !l->s.life.restart)
         return ENDED_WITH_MACHINE;
     if (m.asleep && l->s.state == SANDBOX_RUNNING && restart_note(l, NULL, err))
@@ -206,6 +236,26 @@ static int settle(struct live *l, bool machine, struct err *err)
                  machine, err))
         *err = (struct err){ 0 }; /* it is a leftover now */
     return 0;
+}
+
+void adopt_look(struct live *l)
+{
+    struct err err = { 0 };
+
+    if (!settle(l, true, &err))
+        return;
+    log_debug("an unreachable sandbox is not settled yet", KV("sandbox", l->s.id),
+              KV("error", err.msg));
+    pause_settle_later(l);
+}
+
+int adopt_refuse(struct live *l, struct err *err)
+{
+    if (*l->unreachable) /* who asks need not wait for the next look */
+        adopt_look(l);
+    return *l->unreachable ? err_set(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %.160s",
+                                     l->s.id, l->unreachable)
+                           : 0;
 }
 
 struct settling {
@@ -292,8 +342,13 @@ static void settle_strangers(struct control *c, const struct refs *machines)
 
         if (table_find(c, str_of(ref)))
             continue;
-        if (!p->ops->adopt(p, ref, &m, &err) && pool_adopt(c, ref, &m))
-            continue;
+        if (!p->ops->adopt(p, ref, &m, &err)) {
+            if (*m.unreachable) /* somebody's: nothing says that it is nobody's */
+                log_warn("an unreachable sandbox without a record is left alone",
+                         KV("sandbox", ref), KV("why", m.unreachable));
+            if (*m.unreachable || pool_adopt(c, ref, &m))
+                continue;
+        }
         if (p->ops->destroy(p, ref, &err) && err.code != ERR_NOT_FOUND)
             leftover_machine(c, ref);
     }

@@ -172,6 +172,9 @@ int control_set_limits(struct control *c, const struct actor *who, struct sandbo
 void control_doubt(struct sandbox *s);
 void control_touch(struct sandbox *s);            /* activity, for those with an idle rule */
 int64_t control_left_ms(const struct sandbox *s); /* until it expires; NEVER */
+/* Why its machine cannot be reached, because the provider cannot read what it wrote of it; NULL: it
+ * can. Valid until the next call that parks. */
+const char *control_unreachable(struct control *c, const char *id);
 int control_stat(struct control *c, struct sandbox *s, struct machine_state *out, struct err *err);
 
 struct sandbox_filter {

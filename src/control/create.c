@@ -83,21 +83,33 @@ static int await_intent(struct making *m, struct err *err)
 
 /* ---- the machine ---- */
 
-static int new_machine(struct making *m, struct err *err)
+static int fill_order(const struct making *m, struct order *o, struct err *err)
 {
     const struct create_spec *s = m->spec;
-    struct machine_spec spec = { .ref = m->live->s.id,
-                                 .template = m->live->s.template,
-                                 .network = s->network,
-                                 .limits = s->limits,
-                                 .strict = s->strict,
-                                 .stay = s->life.restart,
-                                 .eager = true,
-                                 .mounts = m->live->s.mounts.items,
-                                 .nmounts = m->live->s.mounts.n };
+    const struct sandbox *row = &m->live->s;
 
-    spec.limits.lifetime_ms = life_net_ms(&s->life);
-    m->machine = !m->control->provider->ops->create(m->control->provider, &spec, &m->state, err);
+    *o = (struct order){ .network = s->network == NETWORK_OPEN ? ORDER_NET_OPEN : ORDER_NET_NONE,
+                         .limits = s->limits,
+                         .flags = ORDER_EAGER | (s->strict ? ORDER_STRICT : 0) |
+                                  (s->life.restart ? ORDER_STAY : 0) };
+    o->limits.lifetime_ms = life_net_ms(&s->life);
+    for (size_t i = 0; i < row->mounts.n; i++) {
+        const struct sandbox_mount *from = &((const struct sandbox_mount *)row->mounts.items)[i];
+
+        if (order_add_mount(o, from->host, from->guest, from->ro ? ORDER_MOUNT_READ_ONLY : 0, err))
+            return -1;
+    }
+    return order_set_template(o, row->template, err);
+}
+
+static int new_machine(struct making *m, struct err *err)
+{
+    struct provider *p = m->control->provider;
+    struct order order;
+
+    if (fill_order(m, &order, err))
+        return -1;
+    m->machine = !p->ops->create(p, m->live->s.id, &order, &m->state, err);
     if (!m->machine && control_unclear(err))
         leftover_machine(m->control, m->live->s.id);
     return m->machine ? 0 : -1;

@@ -154,6 +154,18 @@ static void limit_met(const struct told *t)
     control_event_add(l, "limit", "system", text, buf_cstr(&detail));
 }
 
+static void machine_unreachable(const struct told *t)
+{
+    AUTO(live_releasep) struct live *l = table_hold(t->control, t->ref);
+    struct err err = { 0 };
+
+    if (!l || live_lock(l, &err))
+        return;
+    if (l->s.state != SANDBOX_ENDED)
+        adopt_unreachable(l, t->text);
+    live_unlock(l);
+}
+
 static void handle(void *arg)
 {
     struct told *t = arg;
@@ -162,6 +174,7 @@ static void handle(void *arg)
     case MACHINE_ENDED: machine_ended(t); break;
     case MACHINE_DOWN: machine_down(t); break;
     case MACHINE_LIMIT: limit_met(t); break;
+    case MACHINE_UNREACHABLE: machine_unreachable(t); break;
     case MACHINE_LOST: log_warn("the provider has lost touch with its machines"); break;
     case MACHINE_REGAINED:
         log_info("the provider has its machines again");

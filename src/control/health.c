@@ -61,8 +61,8 @@ static void examine(struct live *l)
 {
     char why[128];
 
-    for (int64_t silent = 0;
-         l->s.state == SANDBOX_RUNNING && !co_cancelled() && !l->control->closing;) {
+    for (int64_t silent = 0; l->s.state == SANDBOX_RUNNING && !*l->unreachable && !co_cancelled() &&
+                             !l->control->closing;) {
         int r = look(l);
 
         if (r > 0 && (co_sleep(co_in(AGAIN_MS)) || (r = look(l)) > 0)) {
@@ -97,7 +97,8 @@ static void doubt(void *arg)
 
 void health_doubt(struct live *l)
 {
-    if (l->doubted || !l->control || l->control->closing || l->s.state != SANDBOX_RUNNING)
+    if (l->doubted || !l->control || l->control->closing || l->s.state != SANDBOX_RUNNING ||
+        *l->unreachable)
         return;
     l->doubted = true;
     live_hold(l);

@@ -64,6 +64,8 @@ struct live {
     char down[256];            /* why its machine died, until it was started again; "": it lives */
     int64_t woken, crash_ms;   /* when that was, and how long it waited for it */
 
+    char unreachable[256]; /* why the provider cannot say anything of its machine; "": it can */
+
     bool doubted; /* somebody looks whether its guest still answers */
 
     bool machine_gone; /* while it was being created: */
@@ -257,6 +259,11 @@ void pool_follow(struct control *c);                 /* after the list of templa
 void pool_metrics(struct control *c, struct buf *out);
 
 int control_adopt(struct control *c, struct err *err);
+/* With its lock: its machine cannot be reached, for this reason; and a look whether it can again.
+ */
+void adopt_unreachable(struct live *l, const char *why);
+void adopt_look(struct live *l);
+int adopt_refuse(struct live *l, struct err *err); /* -1: it is unreachable, still */
 
 /* ---- retry.c ---- */
 int retry_open(struct control *c, const char *boot, struct err *err);

@@ -61,6 +61,8 @@ static int64_t end_of(const struct live *l)
 
 static int64_t due_of(const struct live *l)
 {
+    if (*l->unreachable) /* whatever its time is: we do not know how it is */
+        return l->again ? l->again : NEVER;
     switch ((enum sandbox_state)l->s.state) {
     case SANDBOX_RUNNING: return MAX(end_of(l), l->again);
     case SANDBOX_PAUSED: return l->deadline;
@@ -175,6 +177,8 @@ int life_retry(struct live *l, int64_t end_ms, int64_t failed_ms, struct err *er
     char why[WHY];
     int r;
 
+    if (adopt_refuse(l, err))
+        return -1;
     if (l->s.state != SANDBOX_RUNNING || l->s.life.expiry == EXPIRY_KILL ||
         (!same && end_of(l) > co_now()))
         return 0;
@@ -208,7 +212,9 @@ static void expire(void *arg)
         live_unlock(l);
         return;
     }
-    if (l->s.state == SANDBOX_RUNNING)
+    if (*l->unreachable)
+        adopt_look(l);
+    else if (l->s.state == SANDBOX_RUNNING)
         expire_running(l);
     else if (l->s.state == SANDBOX_PAUSED)
         expire_paused(l);
@@ -380,6 +386,13 @@ void control_work_end(struct sandbox *s)
 }
 
 void control_touch(struct sandbox *s) { live_of(s)->touched = co_now(); }
+
+const char *control_unreachable(struct control *c, const char *id)
+{
+    const struct live *l = table_find(c, str_of(id));
+
+    return l && *l->unreachable ? l->unreachable : NULL;
+}
 
 int64_t control_left_ms(const struct sandbox *s)
 {

@@ -362,6 +362,8 @@ static int pause_locked(struct live *l, const struct actor *who, const char *rea
 {
     char why[USER_NAME + 160];
 
+    if (adopt_refuse(l, err))
+        return -1;
     if (l->s.state == SANDBOX_PAUSED)
         return err_set(err, ERR_CONFLICT, "sandbox %s is paused already", l->s.id);
     if (l->s.state != SANDBOX_RUNNING)
@@ -393,6 +395,8 @@ static int resume_locked(struct live *l, const struct actor *who, int64_t ms, bo
     uint64_t flush_us;
     char why[USER_NAME + 32];
 
+    if (adopt_refuse(l, err))
+        return -1;
     if (l->s.state != SANDBOX_PAUSED)
         return not_now(l, err);
     if (!memory && p->ops->pause(p, l->s.id, true, &flush_us, err))

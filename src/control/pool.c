@@ -260,12 +260,14 @@ static int rouse(struct control *c, struct warm *w, const char *template, struct
 
 static int make(struct control *c, struct pool *p, struct warm *w, struct err *err)
 {
-    struct machine_spec spec = { .ref = w->id,
-                                 .template = p->template,
-                                 .network = p->network,
-                                 .limits = { .lifetime_ms = lifetime_ms() } };
+    struct order order = {
+        .network = p->network == NETWORK_OPEN ? ORDER_NET_OPEN : ORDER_NET_NONE,
+        .limits = { .lifetime_ms = lifetime_ms() },
+    };
 
-    if (c->provider->ops->create(c->provider, &spec, &w->state, err)) {
+    if (order_set_template(&order, p->template, err))
+        return -1;
+    if (c->provider->ops->create(c->provider, w->id, &order, &w->state, err)) {
         if (control_unclear(err))
             leftover_machine(c, w->id);
         return -1;

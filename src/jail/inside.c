@@ -122,7 +122,7 @@ static int mount_overlay(const struct inside *in, const int *lowers, size_t coun
     o[n++] = (struct mount_option){ "workdir", NULL, work };
     o[n++] = (struct mount_option){ "userxattr", NULL, -1 };
     o[n++] = (struct mount_option){ "xino", "on", -1 };
-    if (!(in->b->flags & BIRTH_DURABLE))
+    if (!(in->b->order.flags & ORDER_DURABLE))
         o[n++] = (struct mount_option){ "volatile", NULL, -1 };
     o[n] = (struct mount_option){ 0 };
     /* never nosuid: sudo inside leads to the sandbox's root only */
@@ -286,7 +286,7 @@ static int mount_own_shm(const struct inside *in, struct err *err)
     char size[24];
     struct mount_option shm[] = { { "size", size, -1 }, { "mode", "1777", -1 }, { 0 } };
 
-    snprintf(size, sizeof(size), "%llu", (unsigned long long)in->b->shm_bytes);
+    snprintf(size, sizeof(size), "%llu", (unsigned long long)jail_shm_bytes(&in->b->order));
     return attach_new(in->root, "/dev/shm", "tmpfs", shm, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
                       err);
 }
@@ -314,9 +314,10 @@ static int mount_dev(struct inside *in, struct err *err)
 
 static int mount_callers(struct inside *in, struct err *err)
 {
-    for (size_t i = 0; i < in->b->nmounts; i++) {
-        const struct birth_mount *m = &in->b->mounts[i];
-        AUTO(closep) int where = mounts_target(in->root, m->guest, m->file, err);
+    for (size_t i = 0; i < in->b->order.nmounts; i++) {
+        const struct order_mount *m = &in->b->order.mounts[i];
+        AUTO(closep)
+        int where = mounts_target(in->root, m->guest, in->b->files >> i & 1, err);
         int tree;
 
         if (where < 0)
@@ -325,7 +326,7 @@ static int mount_callers(struct inside *in, struct err *err)
                    ? next_tree(in)
                    : mounts_clone(AT_FDCWD, m->host,
                                   MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
-                                      (m->read_only ? MOUNT_ATTR_RDONLY : 0),
+                                      (m->flags & ORDER_MOUNT_READ_ONLY ? MOUNT_ATTR_RDONLY : 0),
                                   -1, true, err);
         if (tree < 0 || mounts_attach(tree, where, err))
             return err_in(err, "mount %s at %s", m->host, m->guest);
@@ -373,7 +374,7 @@ static int lower_limits(const struct birth *b, struct err *err)
 
     if (getrlimit(RLIMIT_NOFILE, &files))
         return err_sys(err, "limits");
-    files.rlim_max = MIN(files.rlim_max, (rlim_t)b->open_files);
+    files.rlim_max = MIN(files.rlim_max, (rlim_t)b->order.limits.open_files);
     files.rlim_cur = files.rlim_max;
     if (weakened("rlimits"))
         return 0;
@@ -453,20 +454,22 @@ static int build(struct inside *in, struct err *err)
         lower_limits(in->b, err) || place_descriptors(in, err))
         return -1;
     /* the filter first: loading it without no_new_privs needs a capability that the next drops */
-    return seccomp_load(err) || privilege_drop(in->b->flags & BIRTH_STRICT, err) ||
+    return seccomp_load(err) || privilege_drop(in->b->order.flags & ORDER_STRICT, err) ||
            become_untraceable(err);
 }
 
 void inside_build(const struct birth *b, int sock, int listener)
 {
     struct inside in = { .b = b, .sock = sock, .listener = listener, .root = -1 };
-    struct err err = { 0 };
+    struct birth_reply last = { 0 };
+    struct buf bytes = { 0 };
+    struct err ignored;
 
-    if (!build(&in, &err)) {
+    if (!build(&in, &last.said)) {
         close(in.sock); /* the word that it worked */
         return;
     }
-    if (write(in.sock, &err, sizeof(err)) < 0)
+    if (birth_write_reply(&last, &bytes, &ignored) || write(in.sock, bytes.data, bytes.len) < 0)
         _exit(126);
     _exit(127);
 }

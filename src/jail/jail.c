@@ -107,16 +107,16 @@ static int owners_of(const struct jail_spec *s, const struct jail_mount *m, stru
 }
 
 static int add_mount(struct trees *t, const struct jail_spec *s, const struct jail_mount *m,
-                     int userns, struct err *err)
+                     uint32_t flags, int userns, struct err *err)
 {
-    bool plain = m->read_only || m->one_to_one || weakened("mount-owner");
+    bool plain = flags & (ORDER_MOUNT_READ_ONLY | ORDER_MOUNT_ROOT) || weakened("mount-owner");
     AUTO(closep) int own = plain ? -1 : owners_of(s, m, err);
 
     if (!plain && own < 0)
         return -1;
     return add_tree(t, m->fd,
                     (weakened("nosuid") ? 0 : MOUNT_ATTR_NOSUID) |
-                        (m->read_only ? MOUNT_ATTR_RDONLY : 0),
+                        (flags & ORDER_MOUNT_READ_ONLY ? MOUNT_ATTR_RDONLY : 0),
                     plain ? userns : own, err);
 }
 
@@ -133,9 +133,9 @@ static int make_trees(const struct jail_spec *s, struct trees *t, pid_t pid, str
     if (add_tree(t, s->layer, 0, userns, err) || add_stack(t, &s->root, userns, err) ||
         add_stack(t, &s->usr, userns, err) || add_dev(t, s->dev, userns, err))
         return -1;
-    for (size_t i = 0; i < s->nmounts; i++)
-        if (add_mount(t, s, &s->mounts[i], userns, err))
-            return err_in(err, "mount %s", s->mounts[i].host);
+    for (size_t i = 0; i < s->order->nmounts; i++)
+        if (add_mount(t, s, &s->mounts[i], s->order->mounts[i].flags, userns, err))
+            return err_in(err, "mount %s", s->order->mounts[i].host);
     return 0;
 }
 
@@ -189,6 +189,7 @@ static int copy_paths(const struct jail_spec *s, struct birth *b, struct err *er
     for (size_t i = 0; i < s->root.n; i++)
         if (copy_text(b->root[i], sizeof(b->root[i]), s->root.lowers[i].path, err))
             return -1;
+    b->nroot_paths = (uint32_t)s->root.n;
     return copy_text(b->usr, sizeof(b->usr), s->usr.n ? s->usr.lowers[s->usr.n - 1].path : NULL,
                      err);
 }
@@ -196,39 +197,32 @@ static int copy_paths(const struct jail_spec *s, struct birth *b, struct err *er
 static int fill_birth(const struct jail_spec *s, struct birth *b, struct err *err)
 {
     *b = (struct birth){
+        .order = *s->order,
         .first_id = s->first_id,
-        .flags = (s->strict ? BIRTH_STRICT : 0) | (s->durable ? BIRTH_DURABLE : 0) |
-                 (s->rootless ? BIRTH_ROOTLESS : 0) | (s->mortal ? BIRTH_MORTAL : 0) |
+        .flags = (s->rootless ? BIRTH_ROOTLESS : 0) | (s->mortal ? BIRTH_MORTAL : 0) |
                  (s->netns >= 0 ? BIRTH_NETNS : 0) | (s->cgroup >= 0 ? BIRTH_CGROUP : 0) |
                  (s->home_network ? BIRTH_HOME : 0) | (s->warm_kernels ? BIRTH_KERNELS : 0),
         .nroot = (uint32_t)s->root.n,
         .nusr = (uint32_t)s->usr.n,
-        .nmounts = (uint32_t)s->nmounts,
-        .open_files = s->open_files,
-        .shm_bytes = s->shm_bytes,
-        .log_bytes = s->log_bytes,
     };
     if (copy_text(b->id, sizeof(b->id), s->id, err) ||
         copy_text(b->stage, sizeof(b->stage), s->stage, err) ||
         (s->rootless && copy_paths(s, b, err)))
         return -1;
-    for (size_t i = 0; i < s->nmounts; i++) {
-        b->mounts[i].read_only = s->mounts[i].read_only;
-        b->mounts[i].file = s->mounts[i].file;
-        if (copy_text(b->mounts[i].guest, sizeof(b->mounts[i].guest), s->mounts[i].guest, err) ||
-            copy_text(b->mounts[i].host, sizeof(b->mounts[i].host), s->mounts[i].host, err))
-            return -1;
-    }
+    for (size_t i = 0; i < s->order->nmounts; i++)
+        b->files |= s->mounts[i].file ? 1u << i : 0;
     return 0;
 }
 
 int jail_begin(const struct jail_spec *s, const struct zygote *z, struct jail *out, struct err *err)
 {
+    static struct buf bytes; /* of every birth: nothing is allocated once one was as long */
     struct birth b;
     int pair[2], fds[4];
     size_t n = 2;
 
-    if (fill_birth(s, &b, err))
+    bytes.len = 0;
+    if (fill_birth(s, &b, err) || birth_write(&b, &bytes, err))
         return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
         return err_sys(err, "socketpair");
@@ -239,7 +233,7 @@ int jail_begin(const struct jail_spec *s, const struct zygote *z, struct jail *o
     if (s->cgroup >= 0)
         fds[n++] = s->cgroup;
     *out = (struct jail){ .pidfd = -1, .sock = pair[0], .net = -1 };
-    if (fdpass_send(z->sock, &b, sizeof(b), fds, n, 0) != sizeof(b)) {
+    if (fdpass_send(z->sock, bytes.data, bytes.len, fds, n, 0) != (ssize_t)bytes.len) {
         err_set(err, ERR_GONE, "the zygote has died");
         close(TAKE(out->sock, -1));
     }
@@ -250,13 +244,19 @@ int jail_begin(const struct jail_spec *s, const struct zygote *z, struct jail *o
 /* The process is our child all the same: the zygote makes it its sibling. */
 static int receive_child(const struct zygote *z, struct jail *j, struct err *err)
 {
+    char bytes[BIRTH_REPLY_MAX];
     struct birth_reply r;
     size_t got = 1;
+    ssize_t n = fdpass_recv(z->sock, bytes, sizeof(bytes), &j->pidfd, &got, 0);
 
-    if (fdpass_recv(z->sock, &r, sizeof(r), &j->pidfd, &got, 0) != sizeof(r)) {
+    if (n <= 0 || birth_read_reply((struct str){ bytes, (size_t)n }, &r, err)) {
         /* its answer may be there still, and the next one would take it for its own */
         shutdown(z->sock, SHUT_RDWR);
         return err_set(err, ERR_GONE, "the zygote has died");
+    }
+    if (r.said.code) {
+        *err = r.said;
+        return err_in(err, "the zygote");
     }
     if (r.error) {
         errno = r.error;
@@ -292,45 +292,46 @@ void jail_abandon(const struct zygote *z, struct jail *j)
 }
 
 /* What the child said last, if it did. */
-static int last_words(const struct jail *j, ssize_t n, struct err *said, struct err *err)
+static int last_words(const struct jail *j, const char *bytes, ssize_t n, struct err *err)
 {
-    if (n != sizeof(*said))
+    struct birth_reply r;
+
+    if (n <= 0 || birth_read_reply((struct str){ bytes, (size_t)n }, &r, err) || !r.said.code)
         return err_set(err, ERR_INTERNAL,
                        "the first process of the sandbox (%d) ended without a word", j->pid);
-    said->msg[sizeof(said->msg) - 1] = 0;
-    *err = *said;
+    *err = r.said;
     return -1;
 }
 
 /* A child that ends with a word of ours unread makes the first try fail; its own word is behind it.
  */
-static ssize_t hear(const struct jail *j, struct err *said)
+static ssize_t hear(const struct jail *j, char bytes[static BIRTH_REPLY_MAX])
 {
-    ssize_t n = recv(j->sock, said, sizeof(*said), MSG_DONTWAIT);
+    ssize_t n = recv(j->sock, bytes, BIRTH_REPLY_MAX, MSG_DONTWAIT);
 
-    return n < 0 && errno == ECONNRESET ? recv(j->sock, said, sizeof(*said), MSG_DONTWAIT) : n;
+    return n < 0 && errno == ECONNRESET ? recv(j->sock, bytes, BIRTH_REPLY_MAX, MSG_DONTWAIT) : n;
 }
 
 int jail_go(const struct jail *j, struct err *err)
 {
-    struct err said;
+    char bytes[BIRTH_REPLY_MAX];
 
     if (fdpass_send(j->sock, "g", 1, NULL, 0, 0) == 1)
         return 0;
-    return last_words(j, hear(j, &said), &said, err);
+    return last_words(j, bytes, hear(j, bytes), err);
 }
 
 int jail_report(struct jail *j, struct err *err)
 {
-    struct err said;
-    ssize_t n = hear(j, &said);
+    char bytes[BIRTH_REPLY_MAX];
+    ssize_t n = hear(j, bytes);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     close(TAKE(j->sock, -1));
     if (n == 0)
         return 1; /* closed when it became the guest; if it died instead, its pidfd tells */
-    return last_words(j, n, &said, err);
+    return last_words(j, bytes, n, err);
 }
 
 /* ---- made once ---- */
@@ -442,7 +443,7 @@ static const char *const links[][2] = {
     { "ptmx", "pts/ptmx" },
 };
 
-int jail_make_dev(uint64_t shm_bytes, struct err *err)
+int jail_make_dev(const struct order *o, struct err *err)
 {
     char size[24];
     struct mount_option options[] = { { "size", size, -1 }, { "mode", "755", -1 }, { 0 } };
@@ -451,7 +452,7 @@ int jail_make_dev(uint64_t shm_bytes, struct err *err)
     int r = 0;
 
     snprintf(size, sizeof(size), "%llu",
-             (unsigned long long)(weakened("limits") ? 0 : shm_bytes + DEV_BYTES));
+             (unsigned long long)(weakened("limits") ? 0 : jail_shm_bytes(o) + DEV_BYTES));
     dev = mounts_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err);
     if (dev < 0)
         return -1;

@@ -11,9 +11,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/err.h"
+#include "model/order.h"
 
-enum { JAIL_LOWERS = 4, JAIL_MOUNTS = 8 };
+enum { JAIL_LOWERS = 4 };
 
 struct jail_lower {
     int fd;           /* opened after our own mount namespace was made */
@@ -25,33 +25,29 @@ struct jail_stack { /* read-only layers, the topmost first; none: the stack is n
     size_t n;
 };
 
-struct jail_mount {
+struct jail_mount { /* what a mount of the order is on this machine */
     int fd;
-    const char *host, *guest; /* absolute */
-    bool read_only, file;
-    bool one_to_one; /* root included: what sandbox root makes there is the machine's root's */
+    bool file;
     uint32_t owner, group; /* of what is mounted: seen as the sandbox's user */
 };
 
 struct jail_spec {
-    const char *id;    /* host name and machine id are made of it */
-    uint32_t first_id; /* host id of the sandbox's id 0 */
-    int netns;         /* -1: make one ... */
-    bool home_network; /* ... or take the zygote's, which was started with one of its own */
-    int cgroup;        /* version 2 directory to be born in; -1: ours */
-    int listener;      /* becomes the guest's descriptor 3 */
-    int layer;         /* holds upper and work directories */
+    const char *id;            /* host name and machine id are made of it */
+    const struct order *order; /* its limits are filled */
+    uint32_t first_id;         /* host id of the sandbox's id 0 */
+    int netns;                 /* -1: make one ... */
+    bool home_network;         /* ... or take the zygote's, which was started with one of its own */
+    int cgroup;                /* version 2 directory to be born in; -1: ours */
+    int listener;              /* becomes the guest's descriptor 3 */
+    int layer;                 /* holds upper and work directories */
     const char *layer_path;
     int dev; /* its /dev; -1: bind the host's nodes */
     struct jail_stack root, usr;
-    const struct jail_mount *mounts;
-    size_t nmounts;
-    uint64_t open_files, shm_bytes, log_bytes;
-    const char *stage; /* an existing directory to mount things on meanwhile */
-    bool strict, durable;
-    bool warm_kernels; /* started with the sandbox, not at their first use */
-    bool rootless;     /* no privilege outside: own ids only, no mapped layers */
-    bool mortal;       /* dies with the process that made it */
+    const struct jail_mount *mounts; /* one for each of the order's */
+    const char *stage;               /* an existing directory to mount things on meanwhile */
+    bool warm_kernels;               /* started with the sandbox, not at their first use */
+    bool rootless;                   /* no privilege outside: own ids only, no mapped layers */
+    bool mortal;                     /* dies with the process that made it */
 };
 
 struct jail {
@@ -97,6 +93,7 @@ int jail_seed(int layer, const char *id, struct err *err); /* a new, empty one *
 
 /* A detached tmpfs with the device nodes and mount points, and room for shared memory. One for each
  * sandbox: on a shared inode they would see and block each other, by inotify and flock. */
-int jail_make_dev(uint64_t shm_bytes, struct err *err);
+int jail_make_dev(const struct order *o, struct err *err);
+uint64_t jail_shm_bytes(const struct order *o);
 
 #endif

@@ -22,27 +22,9 @@
 #include "base/mem.h"
 #include "jail/cgroup_files.h"
 #include "keep/keeper.h"
+#include "keep/statedir.h"
 
-enum {
-    RECORD_WALL = 0x626f7831, /* of the first release: its deadline is wall time */
-    RECORD_MAGIC = 0x626f7832,
-    END_MS = 2000,
-};
-enum { FROZEN = 1, FRESH = 2 }; /* how it is */
-
-struct record {
-    uint32_t magic, size;
-    char id[KEEP_ID], name[KEEP_NAME_ROOM], boot[BOOT_ID], fingerprint[HOST_FINGERPRINT];
-    struct keep_create spec;
-    uint32_t family, number;
-    int32_t pid; /* 0: it was being built */
-    uint32_t is;
-    uint64_t started; /* of pid 1, in clock ticks since boot */
-    /* by the monotonic clock, which is one for all processes between two boots: setting the
-     * machine's clock while no keeper runs ends nothing */
-    int64_t deadline_ms;
-    uint64_t oom_kills, pids_refused;
-};
+enum { END_MS = 2000 };
 
 void adopt_boot(char out[BOOT_ID])
 {
@@ -75,48 +57,44 @@ static uint64_t start_time(pid_t pid)
     return word ? strtoull(word, NULL, 10) : 0;
 }
 
-static int64_t wall_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* ---- writing ---- */
 
-int adopt_record(struct box *b, struct err *err)
+static void fill_record(const struct box *b, struct boxfile *r)
 {
-    const struct keeper *k = b->keeper;
-    AUTO(closep) int fd = -1;
-    char note[512];
-    struct record r;
-
-    if (k->records < 0)
-        return 0;
-    if (b->jail.pid > 0 && !b->started)
-        b->started = start_time(b->jail.pid);
-    r = (struct record){
-        .magic = RECORD_MAGIC,
-        .size = sizeof(r),
-        .spec = b->spec,
+    *r = (struct boxfile){
+        .order = b->order,
         .family = b->family,
         .number = b->slot ? b->slot->ids.number : 0,
         .pid = b->jail.pid,
-        .is = (b->frozen ? FROZEN : 0) | (b->fresh ? FRESH : 0),
+        .is = (b->frozen ? BOXFILE_FROZEN : 0) | (b->fresh ? BOXFILE_FRESH : 0),
         .started = b->started,
         .deadline_ms = b->deadline,
         .oom_kills = b->oom_kills,
         .pids_refused = b->pids_refused,
     };
-    memcpy(r.id, b->id, sizeof(r.id));
-    memcpy(r.name, b->name, sizeof(r.name));
+    memcpy(r->id, b->id, sizeof(r->id));
+    memcpy(r->name, b->name, sizeof(r->name));
     if (b->generation)
-        memcpy(r.fingerprint, b->generation->host.fingerprint, sizeof(r.fingerprint));
-    adopt_boot(r.boot);
-    fd = openat(k->records, b->id, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || pwrite(fd, &r, sizeof(r), 0) != sizeof(r))
-        return err_sys(err, "write the record of sandbox %s", b->id);
+        memcpy(r->fingerprint, b->generation->host.fingerprint, sizeof(r->fingerprint));
+    adopt_boot(r->boot);
+}
+
+int adopt_record(struct box *b, struct err *err)
+{
+    static struct buf bytes; /* of every record: nothing is allocated once one was as long */
+    const struct keeper *k = b->keeper;
+    struct boxfile r;
+    char note[512];
+
+    if (k->records < 0)
+        return 0;
+    if (b->jail.pid > 0 && !b->started)
+        b->started = start_time(b->jail.pid);
+    fill_record(b, &r);
+    bytes.len = 0;
+    if (boxfile_encode(&r, BOXFILE_RECORD, buf_str(&b->unknown), &bytes, err) ||
+        statedir_write(k->records, b->id, buf_str(&bytes), STATE_IN_PLACE, err))
+        return err_in(err, "record");
     if (b->jail.pid > 0 || !b->slot)
         return 0;
     snprintf(note, sizeof(note), "%s/boxes/%s", k->o.run_dir, b->id);
@@ -131,22 +109,18 @@ void adopt_forget(const struct box *b)
 
 /* ---- reading ---- */
 
-static int read_record(const struct keeper *k, const char *id, struct record *r)
+/* As boxfile_decode(). */
+static int read_record(const struct keeper *k, const char *id, struct boxfile *r,
+                       struct buf *unknown, struct err *err)
 {
-    AUTO(closep) int fd = openat(k->records, id, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO(buf_free) struct buf bytes = { 0 };
 
-    if (fd < 0 || read(fd, r, sizeof(*r)) != sizeof(*r) ||
-        (r->magic != RECORD_MAGIC && r->magic != RECORD_WALL) || r->size != sizeof(*r) ||
-        strncmp(r->id, id, sizeof(r->id)) || !record_id_valid(r->id) ||
-        !memchr(r->name, 0, sizeof(r->name)) || !layer_name_ok(r->name) ||
-        !memchr(r->fingerprint, 0, sizeof(r->fingerprint)))
+    if (statedir_read(k->records, id, &bytes, err))
         return -1;
-    if (r->magic == RECORD_WALL && r->deadline_ms != INT64_MAX)
-        r->deadline_ms += clock_ms() - wall_ms();
-    return 0;
+    return boxfile_decode(buf_str(&bytes), BOXFILE_RECORD, id, r, unknown, err);
 }
 
-static int open_if_alive(const struct record *r)
+static int open_if_alive(const struct boxfile *r)
 {
     char boot[BOOT_ID];
     struct pollfd p = { .events = POLLIN };
@@ -165,7 +139,7 @@ static int open_if_alive(const struct record *r)
     return pidfd;
 }
 
-static int take_slot(struct box *b, const struct record *r, struct err *err)
+static int take_slot(struct box *b, const struct boxfile *r, struct err *err)
 {
     char path[64];
     int ns;
@@ -180,7 +154,7 @@ static int take_slot(struct box *b, const struct record *r, struct err *err)
     if (ns < 0)
         return err_sys(err, "open %s", path);
     return netmaker_adopt(&b->keeper->net, ns,
-                          r->spec.network == KEEP_NET_OPEN ? NET_OPEN : NET_NONE, r->number,
+                          r->order.network == ORDER_NET_OPEN ? NET_OPEN : NET_NONE, r->number,
                           &b->slot->net, err);
 }
 
@@ -196,25 +170,51 @@ static void end_now(struct box *b)
         box_free(b);
 }
 
-static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct err *err)
+/* A note that cannot be read does not undo a pause: the record, which was written behind it, says
+ * that the sandbox was paused. It is noted anew then. 0: there is no note. */
+static bool find_note(struct box *b, const struct boxfile *r, struct boxfile *n)
+{
+    AUTO(buf_free) struct buf unknown = { 0 };
+    struct err err = { 0 };
+    int old = note_read(b->keeper, b->id, n, &unknown, &err);
+
+    tag_merge(&b->unknown, buf_str(&unknown));
+    if (old < 0 && err.code == ERR_NOT_FOUND)
+        return false;
+    if (old < 0) {
+        log_error("a paused sandbox's note cannot be read", KV("sandbox", b->id),
+                  KV("error", err.msg));
+        statedir_set_aside(b->keeper->notes, b->id);
+        if (!(r->is & BOXFILE_FROZEN))
+            return false;
+        *n = *r;
+        snprintf(n->run_dir, sizeof(n->run_dir), "%s", b->keeper->o.run_dir);
+    }
+    if (old && note_put(b->keeper, n, buf_str(&b->unknown), true, &err))
+        log_warn("a note is not written anew", KV("sandbox", b->id), KV("error", err.msg));
+    return true;
+}
+
+static int adopt_one(struct keeper *k, const struct boxfile *r, struct str unknown, int pidfd,
+                     struct err *err)
 {
     struct box *b = box_new(k, r->id);
-    struct note note;
-    bool noted = !note_read(k, r->id, &note);
+    struct boxfile note;
     int half_woken;
 
     memcpy(b->name, r->name, sizeof(b->name));
-    b->spec = r->spec;
+    b->order = r->order;
     b->family = r->family;
     b->started = r->started;
-    b->fresh = r->is & FRESH;
+    b->fresh = r->is & BOXFILE_FRESH;
     b->oom_kills = r->oom_kills;
     b->pids_refused = r->pids_refused;
     b->jail = (struct jail){ .pid = r->pid, .pidfd = pidfd, .sock = -1, .net = -1 };
     b->cgroup_made = b->socket_made = true;
     b->phase = PHASE_RUNNING;
     b->deadline = r->deadline_ms;
-    half_woken = pause_adopt(b, noted ? &note : NULL);
+    tag_merge(&b->unknown, unknown);
+    half_woken = pause_adopt(b, find_note(b, r, &note) ? &note : NULL);
     b->layer = layer_open(k->volume, b->name, err);
     if (b->layer >= 0 && flock(b->layer, LOCK_SH | LOCK_NB))
         err_sys(err, "lock layer %s", b->name);
@@ -228,27 +228,31 @@ static int adopt_one(struct keeper *k, const struct record *r, int pidfd, struct
             end_now(b);            /* nobody could ever end it later */
         return -1;
     }
-    if (b->spec.flags & KEEP_TIED)
+    if (b->order.flags & ORDER_TIED)
         box_end(b, ENDED_LEFT); /* its client was the last keeper's */
     return 0;
 }
 
 /* One that is to be started again died while no keeper ran: pause_adopt_all() finds its note. */
-static void keep_files(struct keeper *k, const struct record *r)
+static void keep_files(struct keeper *k, const struct boxfile *r, struct str unknown)
 {
-    struct box b = {
-        .keeper = k, .spec = r->spec, .family = r->family, .jail.pid = r->pid, .started = r->started
-    };
+    struct box b = { .keeper = k,
+                     .order = r->order,
+                     .family = r->family,
+                     .jail.pid = r->pid,
+                     .started = r->started };
     struct err err = { 0 };
 
     memcpy(b.id, r->id, sizeof(b.id));
     memcpy(b.name, r->name, sizeof(b.name));
+    tag_merge(&b.unknown, unknown);
     if (note_write(&b, false, &err))
         log_warn("its files are not kept", KV("sandbox", b.id), KV("error", err.msg));
+    buf_free(&b.unknown);
 }
 
 /* What is left of one that does not live any more. */
-static void take_away(struct keeper *k, const struct record *r)
+static void take_away(struct keeper *k, const struct boxfile *r, struct str unknown)
 {
     struct ids_claim claim;
     struct err err;
@@ -257,8 +261,8 @@ static void take_away(struct keeper *k, const struct record *r)
     if (k->cgroups.unified >= 0)
         cgroup_write(k->cgroups.unified, r->name, "cgroup.kill", "1");
     cgroup_remove(&k->cgroups, r->name);
-    if (r->spec.flags & KEEP_STAY && !note_exists(k, r->id))
-        keep_files(k, r);
+    if (r->order.flags & ORDER_STAY && !note_exists(k, r->id))
+        keep_files(k, r, unknown);
     layer = note_exists(k, r->id) ? -1 : layer_open(k->volume, r->name, &err);
     if (layer >= 0) {
         close(layer);
@@ -270,43 +274,55 @@ static void take_away(struct keeper *k, const struct record *r)
     keeper_unlink(k->records, r->id);
 }
 
-/* Its keeper died while it wrote it first (a kill ends a write between two pages): there is nothing
- * yet that it could describe. */
-static bool is_cut_short(const struct keeper *k, const char *id)
+/* What the release before wrote is written in our form, so that one form is left. */
+static void write_anew(struct keeper *k, const char *id)
 {
-    AUTO(closep) int fd = openat(k->records, id, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    uint32_t head[2]; /* magic, size */
-    struct stat st;
+    struct box *b = box_find(k, id);
+    struct err err = { 0 };
 
-    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
-        return false;
-    return !st.st_size || (read(fd, head, sizeof(head)) == sizeof(head) &&
-                           head[0] == RECORD_MAGIC && st.st_size < (off_t)head[1]);
+    if (b && b->phase == PHASE_RUNNING && adopt_record(b, &err))
+        log_warn("a record is not written anew", KV("sandbox", id), KV("error", err.msg));
 }
 
-/* -1: we cannot go on. */
-static int consider(struct keeper *k, const char *id, struct err *err)
+int adopt_consider(struct keeper *k, const char *id, struct err *err)
 {
-    struct record r;
-    int pidfd;
+    AUTO(buf_free) struct buf unknown = { 0 };
+    struct boxfile r;
+    int pidfd, old;
 
     err->code = ERR_NONE;
-    if (read_record(k, id, &r)) {
-        if (is_cut_short(k, id))
-            unlinkat(k->records, id, 0);
-        else
-            log_warn("a record that is not ours is left alone", KV("record", id));
+    old = read_record(k, id, &r, &unknown, err);
+    if (old < 0 && err->code == ERR_NOT_FOUND) { /* its keeper died before it had made anything */
+        unlinkat(k->records, id, 0);
+        return 0;
+    }
+    if (old < 0) {
+        unread_begin(k, id, BOXFILE_RECORD, err);
         return 0;
     }
     pidfd = open_if_alive(&r);
     if (pidfd < 0) {
         log_info("sandbox ended while no keeper ran", KV("sandbox", r.id));
-        take_away(k, &r);
-    } else if (adopt_one(k, &r, pidfd, err))
+        take_away(k, &r, buf_str(&unknown));
+    } else if (adopt_one(k, &r, buf_str(&unknown), pidfd, err))
         log_error("cannot adopt a sandbox", KV("sandbox", r.id), KV("error", err->msg));
-    else
+    else {
         log_info("adopted", KV("sandbox", r.id), KVI("pid", r.pid));
+        if (old)
+            write_anew(k, id);
+    }
     return err->code == ERR_GONE ? -1 : 0;
+}
+
+/* Our drafts are of nothing, and what was set aside waits for somebody. */
+bool adopt_is_name(const char *name)
+{
+    char id[ORDER_ID] = "";
+
+    if (strlen(name) > ORDER_ID_MAX)
+        return false;
+    memcpy(id, name, strlen(name));
+    return order_id_valid(id);
 }
 
 int adopt_all(struct keeper *k, struct err *err)
@@ -319,8 +335,8 @@ int adopt_all(struct keeper *k, struct err *err)
     if (k->records >= 0 && !d)
         return err_sys(err, "read the records of sandboxes");
     while (d && !r && (e = readdir(d)))
-        if (*e->d_name != '.')
-            r = consider(k, e->d_name, err);
+        if (adopt_is_name(e->d_name))
+            r = adopt_consider(k, e->d_name, err);
     if (d)
         closedir(d);
     return r ? r : pause_adopt_all(k, err);

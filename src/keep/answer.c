@@ -7,14 +7,23 @@
 #include "base/log.h"
 #include "io/fdpass.h"
 #include "keep/keeper.h"
+#include "keep/wire.h"
 
 /* Nobody may make the keeper wait, and an answer that is lost without a trace would be waited for
  * in vain: a client that does not read loses its connection. */
 void keeper_send(struct client *c, struct keep_reply *r, const int *fds, size_t nfds)
 {
-    r->magic = KEEP_MAGIC;
-    r->version = KEEP_VERSION;
-    if (fdpass_send(c->source.fd, r, sizeof(*r), fds, nfds, MSG_DONTWAIT) < 0 && errno != EPIPE) {
+    static struct buf bytes;
+    struct err err;
+
+    bytes.len = 0;
+    if (wire_write_reply(r, c->version, &bytes, &err)) {
+        log_error("an answer cannot be written", KV("error", err.msg));
+        shutdown(c->source.fd, SHUT_RDWR);
+        return;
+    }
+    if (fdpass_send(c->source.fd, bytes.data, bytes.len, fds, nfds, MSG_DONTWAIT) < 0 &&
+        errno != EPIPE) {
         log_warn("a client does not take its answer", KV("error", strerrordesc_np(errno)));
         shutdown(c->source.fd, SHUT_RDWR); /* the loop hears that it has left */
     }

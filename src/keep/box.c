@@ -23,8 +23,6 @@
 #include "keep/box_parts.h"
 #include "keep/keeper.h"
 
-enum { SHM_SHARE = 2 }; /* /dev/shm may hold this part of the memory limit */
-
 struct box *box_find(struct keeper *k, const char *id)
 {
     struct box *b;
@@ -75,14 +73,14 @@ static int make_layer(struct box *b, struct err *err)
     if (b->layer >= 0) /* it slept */
         return 0;
     if (b->create.verb == KEEP_RESTORE) {
-        snprintf(from, sizeof(from), "snap-%s", b->spec.snapshot);
+        snprintf(from, sizeof(from), "snap-%s", b->order.snapshot);
         source = layer_open(v, from, err);
         if (source < 0)
-            return err_in(err, "snapshot %s", b->spec.snapshot);
+            return err_in(err, "snapshot %s", b->order.snapshot);
         b->layer =
-            layer_snapshot(v, b->name, source, b->family, b->spec.limits.disk_bytes, false, err);
+            layer_snapshot(v, b->name, source, b->family, b->order.limits.disk_bytes, false, err);
     } else
-        b->layer = layer_create(v, b->name, b->family, b->spec.limits.disk_bytes, err);
+        b->layer = layer_create(v, b->name, b->family, b->order.limits.disk_bytes, err);
     if (b->layer < 0 || (source < 0 && jail_seed(b->layer, b->id, err)))
         return err->code == ERR_NO_SPACE
                    ? err_in(err, "the volume is full (end sandboxes, or see volume.cap-bytes)")
@@ -106,22 +104,17 @@ int box_network(struct box *b)
 static void fill_spec(const struct box *b, struct jail_spec *s)
 {
     const struct keeper *k = b->keeper;
-    const struct limits *l = &b->spec.limits;
 
     *s = (struct jail_spec){
         .id = b->id,
+        .order = &b->order,
         .first_id = b->slot ? ids_host(b->slot->ids.number) : 0,
         .netns = b->slot ? b->slot->net.ns : -1,
         .home_network = b->slot && b->slot->home,
         .cgroup = -1,
         .layer = b->layer,
         .dev = -1,
-        .open_files = l->open_files,
-        .shm_bytes = l->memory_bytes / SHM_SHARE,
-        .log_bytes = l->log_bytes,
         .stage = k->o.rootless ? k->stage : ZYGOTE_STAGE,
-        .strict = b->spec.flags & KEEP_STRICT,
-        .durable = b->spec.flags & KEEP_DURABLE,
         .warm_kernels = b->template.kernels == TEMPLATE_KERNELS_WARM,
         .rootless = k->o.rootless,
         .mortal = k->o.socket >= 0,
@@ -158,7 +151,7 @@ static int prepare(struct box *b, struct jail_spec *s, struct err *err)
         return -1;
     s->layer = b->layer;
     if (!k->o.rootless)
-        s->dev = jail_make_dev(s->shm_bytes, err);
+        s->dev = jail_make_dev(&b->order, err);
     return !k->o.rootless && s->dev < 0 ? -1 : 0;
 }
 
@@ -191,7 +184,7 @@ static int begin(struct box *b, struct jail_spec *s, struct err *err)
 static int start(struct box *b, struct err *err)
 {
     struct keeper *k = b->keeper;
-    struct jail_mount mounts[KEEP_MOUNTS];
+    struct jail_mount mounts[ORDER_MOUNTS];
     AUTO(mounts_close) struct box_mounts held = { .list = mounts };
     AUTO(closep) int listener = -1;
     AUTO(closep) int cgroup = -1;
@@ -208,10 +201,9 @@ static int start(struct box *b, struct err *err)
     s.cgroup = cgroup;
     s.listener = listener;
     s.mounts = held.list;
-    s.nmounts = held.n;
     /* from jail_start() on it builds its root, and does nothing else before it is told to go */
     r = begin(b, &s, err) || jail_start(&s, &k->zygote, &b->jail, err) ||
-        cgroup_set_up(&k->cgroups, b->name, &b->spec.limits, err) ||
+        cgroup_set_up(&k->cgroups, b->name, &b->order.limits, err) ||
         cgroup_attach(&k->cgroups, b->name, b->jail.pid, err) || jail_go(&b->jail, err);
     closep(&s.dev);
     return r;
@@ -303,7 +295,7 @@ void box_on_report(struct source *s)
     }
     reply_created(b);
     if (b->slot) /* now, not when it was taken: another core builds what we wait for */
-        slots_want(b->keeper, b->spec.network, &err);
+        slots_want(b->keeper, b->order.network, &err);
 }
 
 static void on_memory(struct source *s)
@@ -347,10 +339,10 @@ static void hold_mounts(struct box *b)
 static int build(struct box *b, struct err *err)
 {
     b->phase = PHASE_BUILDING;
-    b->deadline = clock_ms() + (int64_t)b->spec.limits.lifetime_ms; /* a part of its record */
+    b->deadline = clock_ms() + (int64_t)b->order.limits.lifetime_ms; /* a part of its record */
     if (adopt_record(b, err) || start(b, err) || adopt_record(b, err))
         return -1;
-    if (b->spec.flags & KEEP_EAGER && !b->waking)
+    if (b->order.flags & ORDER_EAGER && !b->waking)
         reply_eagerly(b);
     hold_mounts(b);
     if (box_watch(b, err))
@@ -373,10 +365,10 @@ static int begin_building(struct box *b, struct err *err)
     struct keeper *k = b->keeper;
 
     if (!k->o.rootless) {
-        b->slot = slots_take(k, b->spec.network);
+        b->slot = slots_take(k, b->order.network);
         if (!b->slot) {
             list_push(&k->waiting, &b->waiting);
-            if (slots_want(k, b->spec.network, err))
+            if (slots_want(k, b->order.network, err))
                 return -1;
         }
     }
@@ -412,10 +404,10 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
 
     if (k->stopping)
         return err_set(err, ERR_UNAVAILABLE, "the keeper is ending");
-    if (k->o.rootless && r->u.create.network != KEEP_NET_NONE)
+    if (k->o.rootless && r->u.create.network != ORDER_NET_NONE)
         return err_set(err, ERR_UNSUPPORTED,
                        "network open needs root: only root can join the host's network");
-    if (r->u.create.flags & KEEP_STAY && k->notes < 0)
+    if (r->u.create.flags & ORDER_STAY && k->notes < 0)
         return err_set(err, ERR_UNSUPPORTED, "this keeper keeps no files of dead sandboxes");
     if (k->nboxes >= (size_t)keep_limits.boxes)
         return err_set(err, ERR_LIMIT, "keep.boxes: %lld sandboxes are here already",
@@ -423,10 +415,12 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
     if (box_find(k, r->id))
         return err_set(err, ERR_CONFLICT, "sandbox %s exists", r->id);
     b = box_new(k, r->id);
-    b->spec = r->u.create;
+    b->order = r->u.create;
+    if (r->unknown.n)
+        tag_put(BOXFILE_ORDER, r->unknown, &b->unknown, err);
     b->create = (struct pending){ c, r->serial, r->verb };
     b->owner = c;
-    if (source_open(b, err) || limits_fill(&b->spec.limits, b->template.limits, err)) {
+    if (source_open(b, err) || limits_fill(&b->order.limits, b->template.limits, err)) {
         box_free(b);
         return -1;
     }

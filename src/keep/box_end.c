@@ -78,6 +78,7 @@ void box_free(struct box *b)
     }
     adopt_forget(b);
     closep(&b->mounts);
+    buf_free(&b->unknown);
     free(b);
 }
 
@@ -99,7 +100,7 @@ static void end_asleep(struct box *b, enum keep_reason reason)
 {
     struct pending end = b->end;
     struct keep_state last;
-    char id[KEEP_ID];
+    char id[ORDER_ID];
 
     memcpy(id, b->id, sizeof(id));
     b->reason = reason;
@@ -113,6 +114,10 @@ void box_end(struct box *b, enum keep_reason reason)
 {
     if (b->phase == PHASE_ENDING)
         return;
+    if (b->phase == PHASE_UNREAD) {
+        unread_end(b, reason);
+        return;
+    }
     forget_note(b);
     if (b->phase == PHASE_ASLEEP) {
         end_asleep(b, reason);
@@ -154,7 +159,7 @@ static bool stay(struct box *b, int status, struct keep_state *last)
 {
     struct err err = { 0 };
 
-    if (!(b->spec.flags & KEEP_STAY) || b->phase != PHASE_RUNNING || b->keeper->stopping)
+    if (!(b->order.flags & ORDER_STAY) || b->phase != PHASE_RUNNING || b->keeper->stopping)
         return false;
     if (note_write(b, false, &err)) {
         log_warn("its files are not kept", KV("sandbox", b->id), KV("error", err.msg));

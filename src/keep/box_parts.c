@@ -58,23 +58,19 @@ static int open_beneath(const char *prefix, const char *path, struct err *err)
     return fd < 0 ? err_sys(err, "open %s", path) : fd;
 }
 
-static int open_mount(const struct box *b, const struct keep_mount *m, struct jail_mount *out,
+static int open_mount(const struct box *b, const struct order_mount *m, struct jail_mount *out,
                       struct err *err)
 {
     const char *prefix = allowed_prefix(&b->keeper->o, m->host);
     struct stat st;
 
-    if (m->flags & KEEP_MOUNT_ROOT && b->keeper->o.socket < 0)
+    if (m->flags & ORDER_MOUNT_ROOT && b->keeper->o.socket < 0)
         return err_set(err, ERR_DENIED, "mount %s: root's own only with a keeper of one's own",
                        m->host);
     if (!prefix)
         return err_set(err, ERR_DENIED, "mount %s: not below a directory that --allow-mount names",
                        m->host);
-    *out = (struct jail_mount){ .fd = open_beneath(prefix, m->host, err),
-                                .host = m->host,
-                                .guest = m->guest,
-                                .read_only = m->flags & KEEP_MOUNT_READ_ONLY,
-                                .one_to_one = m->flags & KEEP_MOUNT_ROOT };
+    *out = (struct jail_mount){ .fd = open_beneath(prefix, m->host, err) };
     if (out->fd < 0)
         return err_in(err, "mount");
     if (fstat(out->fd, &st) || (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))) {
@@ -89,8 +85,8 @@ static int open_mount(const struct box *b, const struct keep_mount *m, struct ja
 
 int box_open_mounts(const struct box *b, struct box_mounts *m, struct err *err)
 {
-    for (uint32_t i = 0; i < b->spec.nmounts; i++) {
-        if (open_mount(b, &b->spec.mounts[i], &m->list[m->n], err))
+    for (uint32_t i = 0; i < b->order.nmounts; i++) {
+        if (open_mount(b, &b->order.mounts[i], &m->list[m->n], err))
             return -1;
         m->n++;
     }
@@ -109,7 +105,7 @@ void mounts_close(struct box_mounts *m)
 static socklen_t address(const struct keeper *k, const char *name, struct sockaddr_un *sa)
 {
     *sa = (struct sockaddr_un){ .sun_family = AF_UNIX };
-    snprintf(sa->sun_path, sizeof(sa->sun_path), "/proc/self/fd/%d/%.*s", k->sockets, KEEP_ID_MAX,
+    snprintf(sa->sun_path, sizeof(sa->sun_path), "/proc/self/fd/%d/%.*s", k->sockets, ORDER_ID_MAX,
              name);
     return sizeof(*sa);
 }
@@ -181,7 +177,7 @@ void box_sweep_sockets(const struct keeper *k)
 
     /* a young one may be bound and not listening yet */
     while (d && (e = readdir(d)))
-        if (*e->d_name != '.' && strlen(e->d_name) <= KEEP_ID_MAX &&
+        if (*e->d_name != '.' && strlen(e->d_name) <= ORDER_ID_MAX &&
             !fstatat(k->sockets, e->d_name, &st, AT_SYMLINK_NOFOLLOW) &&
             st.st_ctime + YOUNG_S < time(NULL) && is_dead(k, e->d_name))
             unlinkat(k->sockets, e->d_name, 0);

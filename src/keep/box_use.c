@@ -26,7 +26,7 @@ uint32_t box_unenforced(const struct keeper *k)
 void box_state(const struct box *b, struct keep_state *out)
 {
     *out = (struct keep_state){
-        .limits = b->spec.limits,
+        .limits = b->order.limits,
         .left_ms = b->frozen              ? b->left
                    : b->deadline == NEVER ? INT64_MAX
                                           : b->deadline - clock_ms(),
@@ -34,15 +34,16 @@ void box_state(const struct box *b, struct keep_state *out)
         .frozen = b->frozen,
         .asleep = b->phase == PHASE_ASLEEP,
         .fresh = b->fresh,
-        .network = b->spec.network,
+        .network = b->order.network,
         .unenforced = box_unenforced(b->keeper),
     };
-    memcpy(out->template, b->spec.template, sizeof(out->template));
+    memcpy(out->template, b->order.template, sizeof(out->template));
+    memcpy(out->unreadable, b->unreadable, sizeof(out->unreadable));
 }
 
 static void check_disk(struct box *b, uint64_t used)
 {
-    uint64_t full = b->spec.limits.disk_bytes;
+    uint64_t full = b->order.limits.disk_bytes;
 
     /* a write is refused when it would not fit: the last few blocks stay unused */
     if (!b->disk_met && used + full / 64 + (64 << 10) >= full) {
@@ -72,9 +73,9 @@ void box_measure(struct box *b, struct keep_state *out)
     out->pids = u.pids;
     out->disk_bytes = disk.used;
     if (u.oom_kills > b->oom_kills)
-        keeper_event_limit(b, LIMIT_MEMORY, b->spec.limits.memory_bytes, u.memory_peak_bytes);
+        keeper_event_limit(b, LIMIT_MEMORY, b->order.limits.memory_bytes, u.memory_peak_bytes);
     if (u.pids_refused > b->pids_refused)
-        keeper_event_limit(b, LIMIT_PIDS, b->spec.limits.pids, MAX(u.pids, b->spec.limits.pids));
+        keeper_event_limit(b, LIMIT_PIDS, b->order.limits.pids, MAX(u.pids, b->order.limits.pids));
     b->oom_kills = u.oom_kills;
     b->pids_refused = u.pids_refused;
     check_disk(b, disk.used);

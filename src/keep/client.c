@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "io/fdpass.h"
 #include "keep/keep.h"
+#include "keep/wire.h"
 
 static int connect_to(struct keep *k, const char *run_dir, int flags, struct err *err)
 {
@@ -30,9 +31,58 @@ static int connect_to(struct keep *k, const char *run_dir, int flags, struct err
     return 0;
 }
 
+/* ---- agreeing on a version ---- */
+
+int keep_hello(struct keep *k, struct err *err)
+{
+    struct keep_request hello = { .verb = KEEP_HELLO,
+                                  .u.hello = { KEEP_VERSION, KEEP_VERSION_OLDEST, COVE_VERSION } };
+
+    k->version = KEEP_VERSION;
+    return keep_send(k, &hello, err);
+}
+
+/* One of a release that knows no hello takes it for a broken record, and says so in its own form.
+ */
+int keep_agree(struct keep *k, const struct keep_reply *hello, struct err *err)
+{
+    if (k->heard == KEEP_VERSION && hello->code)
+        return err_set(err, (enum err_code)hello->code, "%s", hello->message);
+    if (k->heard == KEEP_VERSION && hello->u.hello.oldest > KEEP_VERSION)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the keeper (release %s) speaks versions %u to %u of the protocol, and we "
+                       "%d to %d: start the same release of both",
+                       hello->u.hello.release, hello->u.hello.oldest, hello->u.hello.newest,
+                       KEEP_VERSION_OLDEST, KEEP_VERSION);
+    k->version = k->heard;
+    return 0;
+}
+
+static int greet(struct keep *k, struct err *err)
+{
+    struct keep_reply reply;
+    struct pollfd p = { .fd = k->fd, .events = POLLIN };
+    size_t none = 0;
+    int more = 0;
+
+    if (keep_hello(k, err))
+        return -1;
+    while (!more) {
+        if (poll(&p, 1, -1) < 0 && errno != EINTR)
+            return err_sys(err, "wait for the keeper");
+        more = keep_next(k, &reply, NULL, &none, err);
+    }
+    return more < 0 ? -1 : keep_agree(k, &reply, err);
+}
+
 int keep_connect(struct keep *k, const char *run_dir, struct err *err)
 {
-    return connect_to(k, run_dir, 0, err);
+    if (connect_to(k, run_dir, 0, err))
+        return -1;
+    if (!greet(k, err))
+        return 0;
+    close(TAKE(k->fd, -1));
+    return -1;
 }
 
 int keep_connect_now(struct keep *k, const char *run_dir, struct err *err)
@@ -44,7 +94,8 @@ int keep_connect_now(struct keep *k, const char *run_dir, struct err *err)
 static _Noreturn void run_private(const struct keep_options *o, int fd)
 {
     struct keep_options own = *o;
-    struct keep_reply last = { .magic = KEEP_MAGIC, .version = KEEP_VERSION, .kind = KEEP_REPLY };
+    struct keep_reply last = { .kind = KEEP_REPLY };
+    struct buf bytes = { 0 };
     struct err err = { 0 };
 
     own.socket = fd;
@@ -53,7 +104,8 @@ static _Noreturn void run_private(const struct keep_options *o, int fd)
         _exit(0);
     last.code = err.code;
     snprintf(last.message, sizeof(last.message), "%s", err.msg);
-    if (send(fd, &last, sizeof(last), MSG_NOSIGNAL) < 0)
+    if (wire_write_reply(&last, KEEP_VERSION, &bytes, &err) ||
+        send(fd, bytes.data, bytes.len, MSG_NOSIGNAL) < 0)
         _exit(2);
     _exit(1);
 }
@@ -75,7 +127,7 @@ int keep_private(struct keep *k, const struct keep_options *o, struct err *err)
         close(pair[0]);
         return err_sys(err, "start a keeper");
     }
-    *k = (struct keep){ .fd = pair[0], .pid = pid };
+    *k = (struct keep){ .fd = pair[0], .pid = pid, .version = KEEP_VERSION };
     return 0;
 }
 
@@ -91,25 +143,42 @@ void keep_close(struct keep *k)
 
 int keep_send(struct keep *k, struct keep_request *r, struct err *err)
 {
-    r->magic = KEEP_MAGIC;
-    r->version = KEEP_VERSION;
+    AUTO(buf_free) struct buf bytes = { 0 };
+
     r->serial = ++k->serial;
-    if (fdpass_send(k->fd, r, sizeof(*r), NULL, 0, 0) != sizeof(*r))
+    if (wire_write_request(r, k->version, &bytes, err))
+        return -1;
+    if (fdpass_send(k->fd, bytes.data, bytes.len, NULL, 0, 0) != (ssize_t)bytes.len)
         return errno == EPIPE || errno == ECONNRESET
                    ? err_set(err, ERR_GONE, "the keeper has ended")
                    : err_sys(err, "ask the keeper");
     return 0;
 }
 
+int keep_send_now(const struct keep *k, const struct keep_request *r)
+{
+    AUTO(buf_free) struct buf bytes = { 0 };
+    struct err err;
+
+    if (wire_write_request(r, k->version, &bytes, &err)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return fdpass_send(k->fd, bytes.data, bytes.len, NULL, 0, MSG_DONTWAIT) == (ssize_t)bytes.len
+               ? 0
+               : -1;
+}
+
 int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, struct err *err)
 {
+    char bytes[WIRE_MAX];
     size_t room = *nfds;
-    ssize_t n = fdpass_recv(k->fd, out, sizeof(*out), fds, nfds, MSG_DONTWAIT);
+    ssize_t n = fdpass_recv(k->fd, bytes, sizeof(bytes), fds, nfds, MSG_DONTWAIT);
 
     /* a keeper that ended with our request unread: its last word waits behind this error */
     if (n < 0 && errno == ECONNRESET) {
         *nfds = room;
-        n = fdpass_recv(k->fd, out, sizeof(*out), fds, nfds, MSG_DONTWAIT);
+        n = fdpass_recv(k->fd, bytes, sizeof(bytes), fds, nfds, MSG_DONTWAIT);
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         *nfds = 0;
@@ -117,7 +186,7 @@ int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, st
     }
     if (n <= 0)
         return err_set(err, ERR_GONE, "the keeper has ended");
-    if (record_check_reply(out, (size_t)n, err)) {
+    if (wire_read_reply((struct str){ bytes, (size_t)n }, out, &k->heard, err)) {
         for (size_t i = 0; fds && i < *nfds; i++)
             close(fds[i]);
         return -1;

@@ -19,7 +19,7 @@ struct keep_options {
     bool rootless;                   /* no privilege: own ids only */
     int socket;                      /* private: the only client; -1: listen in run_dir */
     int lifeline;                    /* shared: it ends at this one's end of file; 0: none */
-    enum keep_network likely;        /* private: make this kind of network at once ... */
+    enum order_network likely;       /* private: make this kind of network at once ... */
     size_t ahead;                    /* ... and hold so many ready: 0 for a single sandbox */
     void (*progress)(const char *what, const char *where); /* something takes long; may be NULL */
 };
@@ -29,19 +29,28 @@ extern const struct setting keep_settings[];
 #define KEEP_DATA_DIR "/var/lib/cove"
 #define KEEP_RUN_DIR  "/run/cove"
 
+/* Has a newer release used these directories? Then nothing of them may be touched: -1. run_dir may
+ * be NULL. */
+int keep_schema_check(const char *data_dir, const char *run_dir, struct err *err);
+
 int keep_run(const struct keep_options *o, struct err *err); /* until SIGTERM, or its client left */
 
 /* ---- talking to one ---- */
 
 struct keep {
     int fd;
-    pid_t pid; /* of a private keeper; 0: not ours */
+    pid_t pid;        /* of a private keeper; 0: not ours */
+    uint32_t version; /* of the wire that it speaks; 0: it has not said hello yet */
+    uint32_t heard;   /* the version of the last record from it */
     uint64_t serial;
 };
 
 int keep_connect(struct keep *k, const char *run_dir, struct err *err); /* ERR_NOT_FOUND: none */
-/* The same, never waiting, and the descriptor is non-blocking: for a loop. */
+/* The same, never waiting, and the descriptor is non-blocking: for a loop, which sends keep_hello()
+ * and gives the answer to keep_agree() before anything else. */
 int keep_connect_now(struct keep *k, const char *run_dir, struct err *err);
+int keep_hello(struct keep *k, struct err *err);
+int keep_agree(struct keep *k, const struct keep_reply *hello, struct err *err);
 int keep_private(struct keep *k, const struct keep_options *o, struct err *err); /* forks */
 void keep_close(struct keep *k); /* waits for a private keeper to have cleaned up */
 
@@ -55,6 +64,8 @@ int keep_call(struct keep *k, struct keep_request *r, struct keep_reply *reply, 
 void keep_leave(struct keep *k, keep_on_event *on_event, void *arg);
 /* One record if there is one: 1, 0 when there is none now, -1 with err (ERR_GONE: it has ended). */
 int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, struct err *err);
-int keep_send(struct keep *k, struct keep_request *r, struct err *err); /* fills magic, serial */
+int keep_send(struct keep *k, struct keep_request *r, struct err *err); /* fills serial */
+/* The same as it is, and never waiting: -1 with errno. */
+int keep_send_now(const struct keep *k, const struct keep_request *r);
 
 #endif

@@ -25,6 +25,8 @@
 #include "base/mem.h"
 #include "io/fdpass.h"
 #include "keep/keeper.h"
+#include "keep/statedir.h"
+#include "keep/wire.h"
 #include "keep/zygote_blob.h"
 
 enum { FREEZING_MS = 1, TICK_MS = 500, FIRST_TICK_MS = 100, MEASURED = 16, ANSWER_BYTES = 4 << 20 };
@@ -70,7 +72,7 @@ static void end_owned(struct client *c, enum keep_reason reason)
         struct box *b = CONTAINER_OF(at, struct box, all);
 
         next = at->next;
-        if (b->owner == c && (b->spec.flags & KEEP_TIED || k->o.socket >= 0))
+        if (b->owner == c && (b->order.flags & ORDER_TIED || k->o.socket >= 0))
             box_end(b, reason);
     }
 }
@@ -125,18 +127,19 @@ void keeper_forked(struct keeper *k)
 
 static void on_client(struct source *s)
 {
+    static char bytes[WIRE_MAX];
+    static struct buf unknown;
     struct client *c = CONTAINER_OF(s, struct client, source);
     struct keep_request r;
     struct pending p = { .client = c };
     struct err err = { 0 };
     size_t nfds = 0;
-    ssize_t n = fdpass_recv(s->fd, &r, sizeof(r), NULL, &nfds, MSG_DONTWAIT);
+    ssize_t n = fdpass_recv(s->fd, bytes, sizeof(bytes), NULL, &nfds, MSG_DONTWAIT);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n < 0 && errno == EPROTO) {
-        err_set(&err, ERR_INVALID, "a record of more than %zu bytes, or with descriptors",
-                sizeof(r));
+        err_set(&err, ERR_INVALID, "a record of more than %d bytes, or with descriptors", WIRE_MAX);
         keeper_reply(&p, "", &err, NULL);
         return;
     }
@@ -144,11 +147,12 @@ static void on_client(struct source *s)
         client_left(c);
         return;
     }
-    if (!record_check(&r, (size_t)n, &err)) {
+    unknown.len = 0;
+    if (!wire_read_request((struct str){ bytes, (size_t)n }, &r, &c->version, &unknown, &err)) {
         verbs_dispatch(c, &r);
         return;
     }
-    p.serial = (size_t)n >= offsetof(struct keep_request, id) ? r.serial : 0;
+    p.serial = r.serial;
     keeper_reply(&p, "", &err, NULL);
 }
 
@@ -156,7 +160,8 @@ static int add_client(struct keeper *k, int fd, struct err *err)
 {
     struct client *c = xcalloc(1, sizeof(*c));
 
-    *c = (struct client){ .source = { fd, on_client }, .keeper = k };
+    *c =
+        (struct client){ .source = { fd, on_client }, .keeper = k, .version = KEEP_VERSION_OLDEST };
     list_push(&k->clients, &c->all);
     if (!loop_add(&k->loop, &c->source, EPOLLIN, err))
         return 0;
@@ -276,13 +281,16 @@ static int open_run_dir(struct keeper *k, struct err *err)
     k->lock = openat(dir, "keep.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (k->lock < 0 || take_lock(k->lock))
         return err_set(err, ERR_CONFLICT, "another keeper runs in %s", k->o.run_dir);
-    if ((mkdirat(dir, "boxes", 0700) && errno != EEXIST) ||
-        (mkdirat(dir, "sockets", 0711) && errno != EEXIST))
-        return err_sys(err, "make %s/boxes", k->o.run_dir);
-    k->records = openat(dir, "boxes", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (schema_raise(k->o.run_dir, err) || schema_raise(k->o.data_dir, err))
+        return -1;
+    if (mkdirat(dir, "sockets", 0711) && errno != EEXIST)
+        return err_sys(err, "make %s/sockets", k->o.run_dir);
+    k->records = statedir_open(k->o.run_dir, "boxes", err);
     k->sockets = openat(dir, "sockets", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (k->records < 0 || k->sockets < 0)
-        return err_sys(err, "open %s/boxes", k->o.run_dir);
+    if (k->records < 0)
+        return -1;
+    if (k->sockets < 0)
+        return err_sys(err, "open %s/sockets", k->o.run_dir);
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     snprintf(sa.sun_path, sizeof(sa.sun_path), "/proc/self/fd/%d/keep.sock", dir);
     unlinkat(dir, "keep.sock", 0); /* ours by the lock */
@@ -291,6 +299,12 @@ static int open_run_dir(struct keeper *k, struct err *err)
         return err_sys(err, "listen on %s/keep.sock", k->o.run_dir);
     k->listener = (struct source){ fd, on_connection };
     return loop_add(&k->loop, &k->listener, EPOLLIN, err);
+}
+
+/* Before anything else is looked at, let alone changed. */
+int keep_schema_check(const char *data_dir, const char *run_dir, struct err *err)
+{
+    return schema_check(data_dir, err) || (run_dir && schema_check(run_dir, err)) ? -1 : 0;
 }
 
 static int start_zygote(struct keeper *k, struct err *err)
@@ -340,10 +354,10 @@ static void init(struct keeper *k, const struct keep_options *o)
     list_init(&k->jobs);
     list_init(&k->asked);
     list_init(&k->waiting);
-    for (enum keep_network n = 0; n < KEEP_NETWORKS; n++)
+    for (enum order_network n = 0; n < ORDER_NETWORKS; n++)
         list_init(&k->stock[n]);
     k->single = k->home_free =
-        o->socket >= 0 && !o->rootless && !o->ahead && o->likely == KEEP_NET_NONE;
+        o->socket >= 0 && !o->rootless && !o->ahead && o->likely == ORDER_NET_NONE;
     k->wanted[o->likely] = o->socket < 0 ? (size_t)keep_limits.stock : o->ahead;
 }
 
@@ -367,6 +381,8 @@ static void hurry_cgroups(const struct keeper *k)
 static int start(struct keeper *k, struct err *err)
 {
     raise_open_files();
+    if (keep_schema_check(k->o.data_dir, k->o.socket < 0 ? k->o.run_dir : NULL, err))
+        return -1;
     if (start_zygote(k, err) || loop_open(&k->loop, err) || watch_signals(k, err) ||
         (k->lifeline.fd >= 0 && loop_add(&k->loop, &k->lifeline, EPOLLIN, err)) ||
         prepare_machine(k, err) || slots_start(k, err))
@@ -419,8 +435,8 @@ static void tick(struct keeper *k)
 
     list_each(b, &k->boxes, all)
         if (b->phase == PHASE_RUNNING && b->deadline <= now) {
-            keeper_event_limit(b, LIMIT_LIFETIME, b->spec.limits.lifetime_ms,
-                               b->spec.limits.lifetime_ms + (uint64_t)(now - b->deadline));
+            keeper_event_limit(b, LIMIT_LIFETIME, b->order.limits.lifetime_ms,
+                               b->order.limits.lifetime_ms + (uint64_t)(now - b->deadline));
             box_end(b, ENDED_LIFETIME);
         }
     if (now < k->next_tick)
@@ -436,6 +452,8 @@ static void tick(struct keeper *k)
             box_measure(b, &ignored);
         else if (b->phase == PHASE_ENDING)
             box_end_again(b);
+        else if (b->phase == PHASE_UNREAD)
+            unread_tick(b);
     }
 }
 
@@ -510,7 +528,8 @@ static bool all_asleep(struct keeper *k)
     struct box *b;
 
     list_each(b, &k->boxes, all) {
-        if (b->phase != PHASE_ASLEEP)
+        if (b->phase != PHASE_ASLEEP &&
+            !(b->phase == PHASE_UNREAD && b->unread_kind == BOXFILE_NOTE))
             return false;
         close(TAKE(b->layer, -1));
     }

@@ -13,11 +13,10 @@
 #include "jail/net.h"
 #include "jail/template.h"
 #include "jail/volume.h"
+#include "keep/boxfile.h"
 #include "keep/keep.h"
 #include "keep/loop.h"
 #include "keep/record.h"
-
-enum { KEEP_NAME_ROOM = LAYER_NAME_MAX + 1 };
 
 struct keep_limits {
     int64_t stock, boxes;
@@ -28,6 +27,7 @@ struct client { /* one connection */
     struct source source;
     struct keeper *keeper;
     struct list all;
+    uint32_t version; /* of the wire: what it spoke last */
 };
 
 struct slot { /* a network namespace made ahead, with the number it was made for */
@@ -48,20 +48,18 @@ struct extra { /* a layer that all sandboxes see; lives while one of them or the
     size_t users;
 };
 
-/* ASLEEP: paused, and its processes are gone; there are its files and a note of what it was */
-enum phase { PHASE_WAITING, PHASE_BUILDING, PHASE_RUNNING, PHASE_ENDING, PHASE_ASLEEP };
+/* ASLEEP: paused, and its processes are gone; there are its files and a note of what it was.
+ * UNREAD: there is a file of it that we cannot read, and nothing else is known (unread.c) */
+enum phase {
+    PHASE_WAITING,
+    PHASE_BUILDING,
+    PHASE_RUNNING,
+    PHASE_ENDING,
+    PHASE_ASLEEP,
+    PHASE_UNREAD
+};
 /* how far it is */
 enum pausing { PAUSING_NOT, PAUSING_FLUSH, PAUSING_FREEZE, PAUSING_SETTLE, PAUSING_DROP };
-
-enum { BOOT_ID = 40 };
-struct note { /* <data>/paused/<id>: a paused sandbox, whose files are to be kept */
-    uint32_t magic, size;
-    char id[KEEP_ID], name[KEEP_NAME_ROOM], boot[BOOT_ID], run_dir[KEEP_PATH];
-    struct keep_create spec;
-    uint32_t family;
-    int32_t pid; /* of the one that was frozen */
-    uint64_t started;
-};
 
 struct pending {           /* a request that is answered later */
     struct client *client; /* NULL: it has left, or nobody asked */
@@ -73,24 +71,25 @@ struct box { /* one sandbox */
     struct list all;
     struct list waiting; /* in keeper.waiting while PHASE_WAITING */
     struct keeper *keeper;
-    char id[KEEP_ID];
+    char id[ORDER_ID];
     char name[KEEP_NAME_ROOM]; /* of its cgroups and its layer */
     enum phase phase;
-    bool frozen;             /* paused, and that is on disk */
-    bool noted;              /* there is a note of it */
-    bool waking;             /* being built again on its files */
-    bool snapshotting;       /* a child takes one of it */
-    bool fresh;              /* woken from its files, and not paused since */
-    enum pausing pausing;    /* on the way there: */
-    struct pending freeze;   /* whom to answer then ... */
-    int64_t freeze_until;    /* ... or when freezing has failed */
-    bool files_only;         /* ... and its processes are to end then */
-    bool in_flush;           /* the flush that runs now is for it */
-    int64_t flush_from;      /* us; when its wait for one began */
-    uint64_t flush_us;       /* what its flushes took */
-    int64_t left;            /* of its lifetime, while it is paused; NEVER */
-    struct keep_create spec; /* as asked, limits filled */
-    struct client *owner;    /* hears of events; NULL: nobody */
+    bool frozen;           /* paused, and that is on disk */
+    bool noted;            /* there is a note of it */
+    bool waking;           /* being built again on its files */
+    bool snapshotting;     /* a child takes one of it */
+    bool fresh;            /* woken from its files, and not paused since */
+    enum pausing pausing;  /* on the way there: */
+    struct pending freeze; /* whom to answer then ... */
+    int64_t freeze_until;  /* ... or when freezing has failed */
+    bool files_only;       /* ... and its processes are to end then */
+    bool in_flush;         /* the flush that runs now is for it */
+    int64_t flush_from;    /* us; when its wait for one began */
+    uint64_t flush_us;     /* what its flushes took */
+    int64_t left;          /* of its lifetime, while it is paused; NEVER */
+    struct order order;    /* as asked, limits filled */
+    struct buf unknown;    /* fields of its files that we do not know: written back */
+    struct client *owner;  /* hears of events; NULL: nobody */
     struct pending create, end;
     struct slot *slot;
     struct generation *generation; /* template host, or */
@@ -107,6 +106,9 @@ struct box { /* one sandbox */
     uint64_t oom_kills, pids_refused;
     bool disk_met;
     enum keep_reason reason;
+    char unreadable[256];          /* PHASE_UNREAD: why ... */
+    enum boxfile_kind unread_kind; /* ... which file of it ... */
+    int64_t look_again;            /* ... and when it is tried again */
 };
 
 struct reaper {
@@ -128,9 +130,9 @@ struct keeper {
     bool home_free; /* ... and nobody has taken yet */
     struct netmaker net;
     struct source net_ready;
-    struct list stock[KEEP_NETWORKS], asked; /* of struct slot */
-    size_t wanted[KEEP_NETWORKS];            /* how many to hold ready */
-    struct list waiting;                     /* boxes without a slot, the oldest first */
+    struct list stock[ORDER_NETWORKS], asked; /* of struct slot */
+    size_t wanted[ORDER_NETWORKS];            /* how many to hold ready */
+    struct list waiting;                      /* boxes without a slot, the oldest first */
     struct reaper reaper;
     struct generation *generation; /* the newest */
     int64_t generation_checked;
@@ -182,15 +184,20 @@ void pause_frozen(struct box *b, const struct err *err); /* err NULL: it is */
 void pause_cancel(struct box *b, const char *why); /* one that is under way; else does nothing */
 void pause_forget(struct box *b);                  /* its files are not to be kept any more */
 /* One that lives, of which there is this note or none (NULL). 1: it was only half woken. */
-int pause_adopt(struct box *b, const struct note *n);
+int pause_adopt(struct box *b, const struct boxfile *n);
 int pause_adopt_all(struct keeper *k, struct err *err); /* those without processes */
+void pause_consider(struct keeper *k, const char *id);  /* one of these */
 
 /* note.c */
 int note_open(struct keeper *k, struct err *err);
 /* On disk but for its name: then sync; or (lasting false) as safe as a running sandbox's files. */
 int note_write(const struct box *b, bool lasting, struct err *err);
+int note_put(const struct keeper *k, const struct boxfile *n, struct str unknown, bool lasting,
+             struct err *err);
 int note_sync(const struct keeper *k, struct err *err);
-int note_read(const struct keeper *k, const char *id, struct note *out); /* -1: none, or not ours */
+/* As boxfile_decode(); ERR_NOT_FOUND: there is none. unknown: appended; may be NULL. */
+int note_read(const struct keeper *k, const char *id, struct boxfile *out, struct buf *unknown,
+              struct err *err);
 bool note_exists(const struct keeper *k, const char *id);
 void note_remove(const struct keeper *k, const char *id);
 
@@ -208,9 +215,9 @@ void source_finish(struct keeper *k);
 
 /* slots.c */
 int slots_start(struct keeper *k, struct err *err);
-struct slot *slots_take(struct keeper *k, enum keep_network network); /* NULL: wait */
-void slots_ahead(struct keeper *k, size_t n);                         /* of the likely kind */
-int slots_want(struct keeper *k, enum keep_network network, struct err *err);
+struct slot *slots_take(struct keeper *k, enum order_network network); /* NULL: wait */
+void slots_ahead(struct keeper *k, size_t n);                          /* of the likely kind */
+int slots_want(struct keeper *k, enum order_network network, struct err *err);
 void slots_put(struct keeper *k, struct slot *s);
 void slots_finish(struct keeper *k);
 void slots_wait(struct keeper *k); /* until the netmaker has ended */
@@ -245,9 +252,18 @@ void mounts_leave(const struct keeper *k);
 
 /* adopt.c */
 int adopt_all(struct keeper *k, struct err *err);
+int adopt_consider(struct keeper *k, const char *id, struct err *err); /* -1: we cannot go on */
+bool adopt_is_name(const char *name);             /* of a file: is it a sandbox's id? */
 int adopt_record(struct box *b, struct err *err); /* writes its record, if we keep any */
 void adopt_forget(const struct box *b);
 void adopt_boot(char out[BOOT_ID]); /* the id of this boot of the machine */
+
+/* unread.c: a sandbox with a file that we cannot read is neither served nor taken away; it is
+ * looked at again until the file can be read, or somebody ends it */
+void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, const struct err *why);
+void unread_look(struct box *b); /* now; when it can be read, another takes its place */
+void unread_tick(struct box *b);
+void unread_end(struct box *b, enum keep_reason reason);
 
 /* keeper.c */
 void keeper_unlink(int dir, const char *name); /* it may be gone; a failure is tried once more */

@@ -104,7 +104,7 @@ static void give_back_memory(struct box *b)
 struct batch { /* what a flush is for */
     pid_t parent;
     size_t n; /* notes to write: of those that are frozen */
-    char ids[][KEEP_ID];
+    char ids[][ORDER_ID];
 };
 
 /* In a child. It must not outlive the keeper: the next one lets a sandbox without a note go on, and
@@ -215,7 +215,7 @@ static struct batch *collect(struct keeper *k)
             continue;
         any = b->in_flush = true;
         if (b->pausing == PAUSING_SETTLE)
-            memcpy(f->ids[f->n++], b->id, KEEP_ID);
+            memcpy(f->ids[f->n++], b->id, ORDER_ID);
     }
     if (any)
         return f;
@@ -292,7 +292,7 @@ int box_resume(struct box *b, uint64_t lifetime_ms, struct err *err)
         return -1;
     b->frozen = false;
     if (lifetime_ms) {
-        b->spec.limits.lifetime_ms = lifetime_ms;
+        b->order.limits.lifetime_ms = lifetime_ms;
         b->deadline = clock_ms() + (int64_t)lifetime_ms;
     } else if (was_frozen)
         b->deadline = b->left == NEVER ? NEVER : clock_ms() + b->left;
@@ -301,7 +301,7 @@ int box_resume(struct box *b, uint64_t lifetime_ms, struct err *err)
 
 /* ---- after a start of the keeper ---- */
 
-int pause_adopt(struct box *b, const struct note *n)
+int pause_adopt(struct box *b, const struct boxfile *n)
 {
     struct err err = { 0 };
 
@@ -310,7 +310,7 @@ int pause_adopt(struct box *b, const struct note *n)
         return 1;
     b->frozen = n != NULL;
     if (n) {
-        b->left = b->deadline == NEVER ? (int64_t)b->spec.limits.lifetime_ms
+        b->left = b->deadline == NEVER ? (int64_t)b->order.limits.lifetime_ms
                                        : MAX(b->deadline - clock_ms(), (int64_t)0);
         b->deadline = NEVER;
     }
@@ -323,7 +323,7 @@ int pause_adopt(struct box *b, const struct note *n)
 
 /* Its keeper may be another one, with a run directory of its own: by then it holds the lock, or
  * will come back and take it. */
-static bool is_ours(const struct keeper *k, const struct note *n, int layer)
+static bool is_ours(const struct keeper *k, const struct boxfile *n, int layer)
 {
     char boot[BOOT_ID];
 
@@ -334,17 +334,19 @@ static bool is_ours(const struct keeper *k, const struct note *n, int layer)
     return !flock(layer, LOCK_EX | LOCK_NB) && !flock(layer, LOCK_SH | LOCK_NB);
 }
 
-static void find_asleep(struct keeper *k, const char *id)
+void pause_consider(struct keeper *k, const char *id)
 {
-    struct note n;
+    AUTO(buf_free) struct buf unknown = { 0 };
+    struct boxfile n;
     struct err err = { 0 };
     struct box *b;
-    int layer;
+    int layer, old;
 
     if (box_find(k, id))
         return;
-    if (note_read(k, id, &n)) {
-        log_warn("a note that is not ours is left alone", KV("note", id));
+    old = note_read(k, id, &n, &unknown, &err);
+    if (old < 0) {
+        unread_begin(k, id, BOXFILE_NOTE, &err);
         return;
     }
     layer = layer_open(k->volume, n.name, &err);
@@ -358,14 +360,17 @@ static void find_asleep(struct keeper *k, const char *id)
     }
     b = box_new(k, id);
     memcpy(b->name, n.name, sizeof(b->name));
-    b->spec = n.spec;
+    b->order = n.order;
+    tag_merge(&b->unknown, buf_str(&unknown));
     b->family = n.family;
     b->layer = layer;
-    b->left = (int64_t)b->spec.limits.lifetime_ms;
+    b->left = (int64_t)b->order.limits.lifetime_ms;
     b->noted = true;
     b->frozen = true;
     b->phase = PHASE_ASLEEP;
     log_info("a paused sandbox has its files only", KV("sandbox", id));
+    if (old && note_put(k, &n, buf_str(&unknown), true, &err))
+        log_warn("a note is not written anew", KV("sandbox", id), KV("error", err.msg));
 }
 
 /* ---- what a former boot left ---- */
@@ -437,8 +442,8 @@ int pause_adopt_all(struct keeper *k, struct err *err)
     if (!d)
         return err_sys(err, "read the notes of paused sandboxes");
     while ((e = readdir(d)))
-        if (*e->d_name != '.' && strlen(e->d_name) <= KEEP_ID_MAX)
-            find_asleep(k, e->d_name);
+        if (adopt_is_name(e->d_name))
+            pause_consider(k, e->d_name);
     closedir(d);
     return sweep_former_boot(k, err);
 }

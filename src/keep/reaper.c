@@ -141,7 +141,7 @@ void keeper_let_go(struct keeper *k)
         if (b->generation && b->generation != k->generation)
             closep(&b->generation->host.lock); /* more than once, for some: harmless */
     }
-    for (enum keep_network n = 0; n < KEEP_NETWORKS; n++)
+    for (enum order_network n = 0; n < ORDER_NETWORKS; n++)
         list_each(s, &k->stock[n], all)
             let_go_slot(s);
     list_each(s, &k->asked, all)

@@ -8,13 +8,13 @@
 #include "base/mem.h"
 #include "keep/keeper.h"
 
-static const enum net_mode modes[KEEP_NETWORKS] = {
-    [KEEP_NET_NONE] = NET_NONE, [KEEP_NET_OPEN] = NET_OPEN
+static const enum net_mode modes[ORDER_NETWORKS] = {
+    [ORDER_NET_NONE] = NET_NONE, [ORDER_NET_OPEN] = NET_OPEN
 };
 
-static enum keep_network network_of(enum net_mode mode)
+static enum order_network network_of(enum net_mode mode)
 {
-    return mode == NET_OPEN ? KEEP_NET_OPEN : KEEP_NET_NONE;
+    return mode == NET_OPEN ? ORDER_NET_OPEN : ORDER_NET_NONE;
 }
 
 static struct slot *asked_for(struct keeper *k, uint32_t number)
@@ -30,12 +30,12 @@ static struct slot *asked_for(struct keeper *k, uint32_t number)
 /* The oldest sandbox that waits for this kind gets it, otherwise the stock. */
 static void deliver(struct keeper *k, struct slot *s)
 {
-    enum keep_network network = network_of(s->net.mode);
+    enum order_network network = network_of(s->net.mode);
     struct box *b;
 
     list_remove(&s->all);
     list_each(b, &k->waiting, waiting)
-        if (b->spec.network == network) {
+        if (b->order.network == network) {
             list_remove(&b->waiting);
             b->slot = s;
             box_continue(b);
@@ -45,7 +45,7 @@ static void deliver(struct keeper *k, struct slot *s)
 }
 
 /* s: what was asked for, or NULL. The oldest that waits for this kind hears it. */
-static void fail_one(struct keeper *k, struct slot *s, enum keep_network network,
+static void fail_one(struct keeper *k, struct slot *s, enum order_network network,
                      const struct err *err)
 {
     struct box *b;
@@ -57,7 +57,7 @@ static void fail_one(struct keeper *k, struct slot *s, enum keep_network network
     }
     log_warn("cannot make a network namespace", KV("error", err->msg));
     list_each(b, &k->waiting, waiting)
-        if (b->spec.network == network) {
+        if (b->order.network == network) {
             list_remove(&b->waiting);
             keeper_reply(&b->create, b->id, err, NULL);
             box_free(b);
@@ -65,14 +65,14 @@ static void fail_one(struct keeper *k, struct slot *s, enum keep_network network
         }
 }
 
-static int ask(struct keeper *k, enum keep_network network, struct err *err);
+static int ask(struct keeper *k, enum order_network network, struct err *err);
 
 /* Somebody's sandbox has the interface of this number although nobody holds it (its keeper's run
  * directory was deleted, say). The number stays ours, so that nobody tries it again while we live;
  * whoever waits gets another. */
 static int ask_another(struct keeper *k, struct slot *s, struct err *err)
 {
-    enum keep_network network = network_of(s->net.mode);
+    enum order_network network = network_of(s->net.mode);
 
     log_warn("a number is set aside", KVI("number", s->ids.number), KV("error", err->msg));
     list_remove(&s->all);
@@ -84,7 +84,7 @@ static void take_ready(struct source *source)
 {
     struct keeper *k = CONTAINER_OF(source, struct keeper, net_ready);
     struct net_slot got;
-    enum keep_network network;
+    enum order_network network;
     struct err err = { 0 };
     int r;
 
@@ -100,7 +100,7 @@ static void take_ready(struct source *source)
             net_slot_release(&got);
             continue;
         }
-        network = s ? network_of(s->net.mode) : KEEP_NET_NONE;
+        network = s ? network_of(s->net.mode) : ORDER_NET_NONE;
         if (s && err.code == ERR_CONFLICT) {
             if (!ask_another(k, s, &err))
                 continue;
@@ -136,11 +136,11 @@ static int take_home(struct keeper *k, struct slot *s)
 {
     k->home_free = false;
     s->home = true;
-    list_push(&k->stock[KEEP_NET_NONE], &s->all);
+    list_push(&k->stock[ORDER_NET_NONE], &s->all);
     return 0;
 }
 
-static int ask(struct keeper *k, enum keep_network network, struct err *err)
+static int ask(struct keeper *k, enum order_network network, struct err *err)
 {
     struct slot *s = xcalloc(1, sizeof(*s));
 
@@ -150,7 +150,7 @@ static int ask(struct keeper *k, enum keep_network network, struct err *err)
         free(s);
         return -1;
     }
-    if (network == KEEP_NET_NONE && k->home_free && list_empty(&k->waiting))
+    if (network == ORDER_NET_NONE && k->home_free && list_empty(&k->waiting))
         return take_home(k, s);
     if ((!started(k) && start_maker(k, err)) ||
         netmaker_ask(&k->net, modes[network], s->ids.number, err)) {
@@ -171,7 +171,7 @@ static size_t count(const struct list *l)
     return n;
 }
 
-static size_t count_asked(struct keeper *k, enum keep_network network)
+static size_t count_asked(struct keeper *k, enum order_network network)
 {
     const struct slot *s;
     size_t n = 0;
@@ -181,13 +181,13 @@ static size_t count_asked(struct keeper *k, enum keep_network network)
     return n;
 }
 
-static size_t count_waiting(struct keeper *k, enum keep_network network)
+static size_t count_waiting(struct keeper *k, enum order_network network)
 {
     const struct box *b;
     size_t n = 0;
 
     list_each(b, &k->waiting, waiting)
-        n += b->spec.network == network;
+        n += b->order.network == network;
     return n;
 }
 
@@ -203,7 +203,7 @@ void slots_ahead(struct keeper *k, size_t n)
 /* As many as wait, and the stock. A keeper of many sandboxes has a stock of each kind that was ever
  * asked for: a bridge and a filter that nobody wants are not made. -1: somebody would wait in vain.
  */
-int slots_want(struct keeper *k, enum keep_network network, struct err *err)
+int slots_want(struct keeper *k, enum order_network network, struct err *err)
 {
     size_t have = count(&k->stock[network]) + count_asked(k, network);
     size_t want;
@@ -221,7 +221,7 @@ int slots_want(struct keeper *k, enum keep_network network, struct err *err)
     return 0;
 }
 
-struct slot *slots_take(struct keeper *k, enum keep_network network)
+struct slot *slots_take(struct keeper *k, enum order_network network)
 {
     struct slot *s;
 
@@ -248,7 +248,7 @@ void slots_finish(struct keeper *k)
 
     if (started(k))
         loop_remove(&k->loop, &k->net_ready);
-    for (enum keep_network n = 0; n < KEEP_NETWORKS; n++)
+    for (enum order_network n = 0; n < ORDER_NETWORKS; n++)
         list_each(s, &k->stock[n], all)
             slots_put(k, s);
     list_each(s, &k->asked, all) {

@@ -212,7 +212,7 @@ int source_adopt(struct box *b, const char *fingerprint, struct err *err)
 
     if (!k->old_layers) /* which of them it uses is not known any more: all stay */
         k->old_layers = layers_hold_all(k->o.data_dir);
-    if (template_open(k->o.data_dir, b->spec.template, &b->template, err))
+    if (template_open(k->o.data_dir, b->order.template, &b->template, err))
         return err_in(err, "template");
     if (b->template.kind != TEMPLATE_HOST)
         return 0;
@@ -223,7 +223,7 @@ int source_adopt(struct box *b, const char *fingerprint, struct err *err)
 int source_open(struct box *b, struct err *err)
 {
     struct keeper *k = b->keeper;
-    const char *name = b->spec.template;
+    const char *name = b->order.template;
 
     if (*name == '/' && !box_path_allowed(b, name))
         return err_set(err, ERR_DENIED,
@@ -252,7 +252,7 @@ bool source_outdated(const struct box *b)
     source_refresh(k);
     /* one that has a name of its own is held by its lock; only an alias of host can be taken */
     return b->generation != k->generation ||
-           (b->template.lock < 0 && template_taken(k->o.data_dir, b->spec.template));
+           (b->template.lock < 0 && template_taken(k->o.data_dir, b->order.template));
 }
 
 static void fill_template(const struct template *t, struct keep_template *out)

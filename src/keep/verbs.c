@@ -41,7 +41,7 @@ static int do_thaw(struct verb_call *v, struct err *err)
 
     if (b->phase == PHASE_ASLEEP) {
         if (lifetime_ms)
-            b->spec.limits.lifetime_ms = lifetime_ms;
+            b->order.limits.lifetime_ms = lifetime_ms;
         return box_wake(b, &p, err);
     }
     if (b->pausing == PAUSING_DROP) /* thawed now, it would be gone with its processes */
@@ -68,7 +68,7 @@ static int do_kill(struct verb_call *v, struct err *err)
 
 struct snapshot {
     struct pending reply;
-    char id[KEEP_ID], name[KEEP_NAME_ROOM], target[KEEP_NAME_ROOM];
+    char id[ORDER_ID], name[KEEP_NAME_ROOM], target[KEEP_NAME_ROOM];
     uint32_t family;
     uint64_t quota;
     int layer;
@@ -121,7 +121,7 @@ static int do_snapshot(struct verb_call *v, struct err *err)
     s = xcalloc(1, sizeof(*s));
     *s = (struct snapshot){ .reply = { v->client, v->r->serial, KEEP_SNAPSHOT },
                             .family = b->family,
-                            .quota = b->spec.limits.disk_bytes,
+                            .quota = b->order.limits.disk_bytes,
                             .layer = layer,
                             .was_frozen = b->frozen };
     memcpy(s->id, b->id, sizeof(s->id));
@@ -145,19 +145,19 @@ static int do_limits(struct verb_call *v, struct err *err)
     struct pending p = { v->client, v->r->serial, KEEP_LIMITS };
     struct err ignored;
 
-    if (limits_fill(&l, &b->spec.limits, err))
+    if (limits_fill(&l, &b->order.limits, err))
         return -1;
-    if ((b->cgroup_made && cgroup_limit(&v->keeper->cgroups, b->name, &l, &b->spec.limits, err)) ||
-        (l.disk_bytes != b->spec.limits.disk_bytes &&
+    if ((b->cgroup_made && cgroup_limit(&v->keeper->cgroups, b->name, &l, &b->order.limits, err)) ||
+        (l.disk_bytes != b->order.limits.disk_bytes &&
          layer_quota_set(v->keeper->volume, b->family, l.disk_bytes, err))) {
         if (b->cgroup_made)
-            cgroup_limit(&v->keeper->cgroups, b->name, &b->spec.limits, &l, &ignored);
+            cgroup_limit(&v->keeper->cgroups, b->name, &b->order.limits, &l, &ignored);
         return -1;
     }
     if (v->r->u.limits.lifetime_ms)
         *(b->frozen ? &b->left : &b->deadline) =
             (int64_t)l.lifetime_ms + (b->frozen ? 0 : clock_ms());
-    b->spec.limits = l;
+    b->order.limits = l;
     if (b->phase != PHASE_ASLEEP && adopt_record(b, err))
         return -1;
     box_state(b, &state);
@@ -208,8 +208,12 @@ static int do_stat(struct verb_call *v, struct err *err)
     struct pending p = { v->client, v->r->serial, (enum keep_verb)v->r->verb };
     struct keep_state state;
 
-    (void)err;
-    box_examine(v->box, &state);
+    if (v->box->phase == PHASE_UNREAD && v->client->version == 2) /* it has no word for that */
+        return err_set(err, ERR_UNAVAILABLE, "sandbox %s: %s", v->box->id, v->box->unreadable);
+    if (v->box->phase == PHASE_UNREAD)
+        box_state(v->box, &state);
+    else
+        box_examine(v->box, &state);
     keeper_reply(&p, v->box->id, NULL, &state);
     return 0;
 }
@@ -225,21 +229,21 @@ static int compare_ids(const void *a, const void *b) { return strcmp(a, b); }
 /* Made for a program that runs now, and gone with it: nobody else's business. */
 static bool is_anothers(const struct box *b, const struct client *c)
 {
-    return b->spec.flags & KEEP_TIED && b->owner && b->owner != c;
+    return b->order.flags & ORDER_TIED && b->owner && b->owner != c;
 }
 
 /* In order of their ids, so that a long list can be read in parts. */
 static int do_list(struct verb_call *v, struct err *err)
 {
     struct keep_reply reply = { .kind = KEEP_REPLY, .verb = KEEP_LIST, .serial = v->r->serial };
-    AUTO(freep) char(*all)[KEEP_ID] = xcalloc(v->keeper->nboxes + 1, sizeof(*all));
+    AUTO(freep) char(*all)[ORDER_ID] = xcalloc(v->keeper->nboxes + 1, sizeof(*all));
     const struct box *b;
     size_t n = 0;
 
     (void)err;
     list_each(b, &v->keeper->boxes, all)
         if (strcmp(b->id, v->r->id) > 0 && !is_anothers(b, v->client))
-            memcpy(all[n++], b->id, KEEP_ID);
+            memcpy(all[n++], b->id, ORDER_ID);
     qsort(all, n, sizeof(*all), compare_ids);
     reply.u.list.count = (uint32_t)MIN(n, (size_t)KEEP_LISTED);
     memcpy(reply.u.list.ids, all, reply.u.list.count * sizeof(*all));
@@ -259,6 +263,24 @@ static int do_templates(struct verb_call *v, struct err *err)
     return 0;
 }
 
+static int do_hello(struct verb_call *v, struct err *err)
+{
+    struct keep_reply reply = { .kind = KEEP_REPLY,
+                                .verb = KEEP_HELLO,
+                                .serial = v->r->serial,
+                                .u.hello = { KEEP_VERSION, KEEP_VERSION_OLDEST, COVE_VERSION } };
+
+    (void)err;
+    keeper_send(v->client, &reply, NULL, 0);
+    return 0;
+}
+
+/* What a sandbox with an unreadable file can be asked for. */
+static bool needs_no_file(uint32_t verb)
+{
+    return verb == KEEP_KILL || verb == KEEP_STAT || verb == KEEP_ADOPT;
+}
+
 static const struct verb {
     verb_fn *fn;
     bool needs_box;
@@ -269,6 +291,7 @@ static const struct verb {
     [KEEP_SNAPSHOT] = { do_snapshot, true }, [KEEP_SOCKET] = { do_socket, true },
     [KEEP_STAT] = { do_stat, true },         [KEEP_ADOPT] = { do_adopt, true },
     [KEEP_LIST] = { do_list, false },        [KEEP_TEMPLATES] = { do_templates, false },
+    [KEEP_HELLO] = { do_hello, false },
 };
 
 void verbs_dispatch(struct client *c, const struct keep_request *r)
@@ -279,12 +302,19 @@ void verbs_dispatch(struct client *c, const struct keep_request *r)
     struct err err = { 0 };
     int done;
 
+    if (v.box && v.box->phase == PHASE_UNREAD && r->verb != KEEP_KILL) {
+        unread_look(v.box);
+        v.box = box_find(c->keeper, r->id);
+    }
     if (verb->needs_box && !v.box)
         done = err_set(&err, ERR_NOT_FOUND, "no sandbox %s", r->id);
     else if (verb->needs_box && r->verb != KEEP_KILL &&
              (v.box->phase == PHASE_ENDING || v.box->phase == PHASE_WAITING))
         done = err_set(&err, ERR_CONFLICT, "sandbox %s is %s", r->id,
                        v.box->phase == PHASE_ENDING ? "ending" : "not begun yet");
+    else if (verb->needs_box && v.box->phase == PHASE_UNREAD && !needs_no_file(r->verb))
+        done = err_set(&err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %s", r->id,
+                       v.box->unreadable);
     else
         done = verb->fn(&v, &err);
     if (done)

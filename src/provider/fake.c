@@ -26,6 +26,7 @@ struct machine {
     bool stay;              /* it may die and be woken */
     bool fresh;             /* it slept, and was not paused since */
     bool hung;              /* takes connections and answers nobody */
+    char unreachable[64];   /* why; "": it can be reached */
     int silent;             /* the other end of one of those, so that it stays open */
 };
 
@@ -125,6 +126,10 @@ static struct machine *need(struct fake *f, enum op op, const char *ref, struct 
     m = find(f, ref);
     if (!m)
         err_set(err, ERR_NOT_FOUND, "no sandbox %s", ref);
+    if (m && *m->unreachable && op != ADOPT && op != DESTROY) {
+        err_set(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %s", ref, m->unreachable);
+        return NULL;
+    }
     return m;
 }
 
@@ -201,32 +206,33 @@ static void set_lifetime(struct fake *f, struct machine *m)
 
 /* ---- machines ---- */
 
-static int create(struct provider *p, const struct machine_spec *s, struct machine_state *out,
-                  struct err *err)
+static int create(struct provider *p, const char *ref, const struct order *order,
+                  struct machine_state *out, struct err *err)
 {
     AUTO(leave) struct fake *f = enter(p);
     AUTO(template_close) struct template t = { 0 };
-    struct limits l = s->limits;
+    struct limits l = order->limits;
     struct machine *m;
 
-    if (begin(f, CREATE, err) || template_open("/nonexistent", s->template, &t, err) ||
+    if (begin(f, CREATE, err) || template_open("/nonexistent", order->template, &t, err) ||
         limits_fill(&l, NULL, err))
         return -1;
-    if (strlen(s->ref) >= FAKE_REF || strlen(s->template) >= sizeof(m->state.template))
-        return err_set(err, ERR_INVALID, "'%.40s' cannot be a sandbox's name", s->ref);
-    if (find(f, s->ref))
-        return err_set(err, ERR_CONFLICT, "sandbox %s exists", s->ref);
+    if (strlen(ref) >= FAKE_REF || strlen(order->template) >= sizeof(m->state.template))
+        return err_set(err, ERR_INVALID, "'%.40s' cannot be a sandbox's name", ref);
+    if (find(f, ref))
+        return err_set(err, ERR_CONFLICT, "sandbox %s exists", ref);
     m = xcalloc(1, sizeof(*m));
     m->state = (struct machine_state){ .limits = l,
                                        .memory_bytes = FAKE_MEMORY,
                                        .memory_peak_bytes = FAKE_MEMORY,
                                        .pids = 1,
-                                       .network = s->network };
+                                       .network = order->network == ORDER_NET_OPEN ? NETWORK_OPEN
+                                                                                   : NETWORK_NONE };
     m->adopted = true;
     m->silent = -1;
-    m->stay = s->stay;
-    snprintf(m->ref, sizeof(m->ref), "%s", s->ref);
-    snprintf(m->state.template, sizeof(m->state.template), "%s", s->template);
+    m->stay = order->flags & ORDER_STAY;
+    snprintf(m->ref, sizeof(m->ref), "%s", ref);
+    snprintf(m->state.template, sizeof(m->state.template), "%s", order->template);
     list_push(&f->machines, &m->all);
     set_lifetime(f, m);
     measure(m);
@@ -360,6 +366,10 @@ static int adopt(struct provider *p, const char *ref, struct machine_state *out,
     m->adopted = true;
     measure(m);
     *out = m->state;
+    if (*m->unreachable) {
+        *out = (struct machine_state){ 0 };
+        snprintf(out->unreachable, sizeof(out->unreachable), "%s", m->unreachable);
+    }
     return 0;
 }
 
@@ -477,6 +487,15 @@ void provider_fake_sleep(struct provider *p, const char *ref)
     if (!m || !m->state.paused)
         abort(); /* a test that names no paused machine would test nothing */
     m->state.asleep = true;
+}
+
+void provider_fake_unreachable(struct provider *p, const char *ref, const char *why)
+{
+    struct machine *m = find(of(p), ref);
+
+    if (!m)
+        abort(); /* a test that names no machine would test nothing */
+    snprintf(m->unreachable, sizeof(m->unreachable), "%s", why);
 }
 
 void provider_fake_die(struct provider *p, const char *ref)

@@ -31,7 +31,7 @@ static void leave(struct local **l) { local_put(*l); }
 static int set_ref(struct keep_request *q, const char *ref, struct err *err)
 {
     snprintf(q->id, sizeof(q->id), "%s", ref);
-    if (strlen(ref) > KEEP_ID_MAX || !record_id_valid(q->id))
+    if (strlen(ref) > ORDER_ID_MAX || !order_id_valid(q->id))
         return err_set(err, ERR_NOT_FOUND, "no sandbox '%.40s'", ref);
     return 0;
 }
@@ -103,7 +103,7 @@ static int destroy(struct provider *p, const char *ref, struct err *err)
 
 struct orphan {
     struct local *local;
-    char ref[KEEP_ID];
+    char ref[ORDER_ID];
 };
 
 static void end_orphan(void *arg)
@@ -135,40 +135,6 @@ static void abandon(struct local *l, const char *ref)
 
 /* ---- making ---- */
 
-static int fill_mounts(const struct machine_spec *s, struct keep_create *c, struct err *err)
-{
-    if (s->nmounts > KEEP_MOUNTS)
-        return err_set(err, ERR_LIMIT, "%zu mounts; at most %d", s->nmounts, KEEP_MOUNTS);
-    for (; c->nmounts < s->nmounts; c->nmounts++) {
-        const struct sandbox_mount *from = &s->mounts[c->nmounts];
-        struct keep_mount *to = &c->mounts[c->nmounts];
-
-        if (strlen(from->host) >= KEEP_PATH || strlen(from->guest) >= KEEP_PATH)
-            return err_set(err, ERR_INVALID, "mount %u: paths must be below %d bytes", c->nmounts,
-                           KEEP_PATH);
-        snprintf(to->host, sizeof(to->host), "%s", from->host);
-        snprintf(to->guest, sizeof(to->guest), "%s", from->guest);
-        to->flags = from->ro ? KEEP_MOUNT_READ_ONLY : 0;
-    }
-    return 0;
-}
-
-static int fill_create(const struct machine_spec *s, struct keep_request *q, struct err *err)
-{
-    struct keep_create *c = &q->u.create;
-
-    if (set_ref(q, s->ref, err))
-        return err_set(err, ERR_INVALID, "'%.40s' cannot be a sandbox's name", s->ref);
-    if (strlen(s->template) >= sizeof(c->template))
-        return err_set(err, ERR_NOT_FOUND, "there is no template '%.64s...'", s->template);
-    snprintf(c->template, sizeof(c->template), "%s", s->template);
-    c->limits = s->limits;
-    c->network = s->network == NETWORK_OPEN ? KEEP_NET_OPEN : KEEP_NET_NONE;
-    c->flags = (s->strict ? KEEP_STRICT : 0) | (s->durable ? KEEP_DURABLE : 0) |
-               (s->eager ? KEEP_EAGER : 0) | (s->stay ? KEEP_STAY : 0);
-    return fill_mounts(s, c, err);
-}
-
 /* The keeper died on it. What it had begun and the next one found is ours; what it had not begun
  * is asked for again, perhaps more than once: the name is free only when the rest of the first
  * attempt has been swept away. */
@@ -196,22 +162,22 @@ static enum ask create_again(struct local *l, struct keep_request *create, struc
     }
 }
 
-static int create(struct provider *p, const struct machine_spec *s, struct machine_state *out,
-                  struct err *err)
+static int create(struct provider *p, const char *ref, const struct order *order,
+                  struct machine_state *out, struct err *err)
 {
     AUTO(leave) struct local *l = enter(p);
-    struct keep_request q = { .verb = KEEP_CREATE };
+    struct keep_request q = { .verb = KEEP_CREATE, .u.create = *order };
     struct keep_reply reply;
     struct machine *m;
     int spare = -1;
     size_t n = 1;
     enum ask r;
 
-    if (fill_create(s, &q, err))
-        return -1;
-    m = local_add(l, s->ref);
+    if (set_ref(&q, ref, err))
+        return err_set(err, ERR_INVALID, "'%.40s' cannot be a sandbox's name", ref);
+    m = local_add(l, ref);
     if (!m)
-        return err_set(err, ERR_CONFLICT, "sandbox %s exists", s->ref);
+        return err_set(err, ERR_CONFLICT, "sandbox %s exists", ref);
     m->creating = true;
     r = local_ask(l, &q, &reply, &spare, &n, answer_by(), err);
     if (r == ASK_DONE && !n)
@@ -227,7 +193,7 @@ static int create(struct provider *p, const struct machine_spec *s, struct machi
     if (r != ASK_DONE) {
         local_forget(l, m);
         if (r != ASK_REFUSED)
-            abandon(l, s->ref);
+            abandon(l, ref);
         return -1;
     }
     m->spare = spare;
@@ -238,7 +204,7 @@ static int create(struct provider *p, const struct machine_spec *s, struct machi
 static int adopt(struct provider *p, const char *ref, struct machine_state *out, struct err *err)
 {
     AUTO(leave) struct local *l = enter(p);
-    struct machine *m = strlen(ref) > KEEP_ID_MAX ? NULL : local_add(l, ref);
+    struct machine *m = strlen(ref) > ORDER_ID_MAX ? NULL : local_add(l, ref);
     struct keep_reply reply;
     int r;
 
@@ -312,6 +278,9 @@ static int stat_(struct provider *p, const char *ref, struct machine_state *out,
     if (ask_of(p, KEEP_STAT, ref, &reply, err))
         return -1;
     local_state(&reply.u.state, out);
+    if (*out->unreachable)
+        return err_set(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %.160s", ref,
+                       out->unreachable);
     return 0;
 }
 
@@ -365,8 +334,8 @@ static int snapshot(struct provider *p, const char *ref, const char *name, struc
 
     if (set_ref(&q, ref, err))
         return -1;
-    if (strlen(name) > KEEP_ID_MAX)
-        return err_set(err, ERR_INVALID, "a snapshot's id has at most %d characters", KEEP_ID_MAX);
+    if (strlen(name) > ORDER_ID_MAX)
+        return err_set(err, ERR_INVALID, "a snapshot's id has at most %d characters", ORDER_ID_MAX);
     snprintf(q.u.snapshot, sizeof(q.u.snapshot), "%s", name);
     return local_ask(l, &q, &reply, NULL, NULL, co_in(provider_limits.snapshot_ms), err) == ASK_DONE
                ? 0

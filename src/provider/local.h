@@ -8,7 +8,7 @@
 #include "provider/provider.h"
 
 struct machine { /* one that we hear events of */
-    char ref[KEEP_ID];
+    char ref[ORDER_ID];
     bool creating;  /* its create() has not returned: what ends it now is that call's failure */
     bool ended;     /* ... this one */
     struct err why; /* ... and its reason */
@@ -50,10 +50,11 @@ struct machine *local_find(struct local *l, const char *ref);
 struct machine *local_add(struct local *l, const char *ref); /* NULL: it is there already */
 void local_forget(struct local *l, struct machine *m);
 void local_forget_all(struct local *l);
-char (*local_refs(struct local *l, size_t *n))[KEEP_ID]; /* of those that were created; owned */
+char (*local_refs(struct local *l, size_t *n))[ORDER_ID]; /* of those that were created; owned */
 void local_state(const struct keep_state *s, struct machine_state *out);
 void local_event(struct local *l, const struct keep_reply *e);
 void local_emit(struct local *l, enum machine_event_kind kind);
+void local_unreachable(struct local *l, struct machine *m, const char *why);
 /* It is not there any more, and nobody told us. Forgets it. */
 void local_gone(struct local *l, struct machine *m, const char *reason, const char *text);
 

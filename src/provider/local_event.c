@@ -64,7 +64,7 @@ void local_forget_all(struct local *l)
 }
 
 struct refs {
-    char (*list)[KEEP_ID];
+    char (*list)[ORDER_ID];
     size_t n;
 };
 
@@ -79,7 +79,7 @@ static void add_ref(const void *node, VISIT which, void *arg)
     memcpy(r->list[r->n++], m->ref, sizeof(m->ref));
 }
 
-char (*local_refs(struct local *l, size_t *n))[KEEP_ID]
+char (*local_refs(struct local *l, size_t *n))[ORDER_ID]
 {
     struct refs r = { 0 };
 
@@ -103,14 +103,17 @@ void local_state(const struct keep_state *s, struct machine_state *out)
         .net_rx_bytes = s->net_rx_bytes,
         .net_tx_bytes = s->net_tx_bytes,
         .left_ms = s->left_ms, /* INT64_MAX is NEVER on both sides */
-        .network = s->network == KEEP_NET_OPEN ? NETWORK_OPEN : NETWORK_NONE,
+        .network = s->network == ORDER_NET_OPEN ? NETWORK_OPEN : NETWORK_NONE,
         .paused = s->frozen,
         .asleep = s->asleep,
         .outdated = s->outdated,
         .stopped = s->stopped,
     };
-    static_assert(sizeof(out->template) == sizeof(s->template), "one room for a template's name");
+    static_assert(sizeof(out->template) == sizeof(s->template) &&
+                      sizeof(out->unreachable) == sizeof(s->unreadable),
+                  "one room for each text");
     memcpy(out->template, s->template, sizeof(out->template));
+    memcpy(out->unreachable, s->unreadable, sizeof(out->unreachable));
 }
 
 void local_emit(struct local *l, enum machine_event_kind kind)
@@ -124,6 +127,12 @@ static void emit(struct local *l, const struct machine_event *e)
 {
     if (l->provider.on_event && !l->closing)
         l->provider.on_event(l->provider.arg, e);
+}
+
+void local_unreachable(struct local *l, struct machine *m, const char *why)
+{
+    emit(l, &(struct machine_event){
+                .kind = MACHINE_UNREACHABLE, .ref = m->ref, .limit = LIMIT_NONE, .text = why });
 }
 
 void local_gone(struct local *l, struct machine *m, const char *reason, const char *text)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "base/log.h"
@@ -91,8 +92,12 @@ static int send_request(struct local *l, const struct keep_request *q, int64_t u
 
         if (wait_for_keeper(l, until, err))
             return -1;
-        if (!full && fdpass_send(l->keep.fd, q, sizeof(*q), NULL, 0, MSG_DONTWAIT) == sizeof(*q))
+        if (!full && !keep_send_now(&l->keep, q))
             return 0;
+        if (!full && errno == EINVAL)
+            return err_set(err, ERR_UNSUPPORTED,
+                           "the keeper is of an older release and cannot do "
+                           "this: restart it");
         if (wait_to_send(l, full || errno == EAGAIN, until))
             return err_set(err, ERR_UNAVAILABLE, "the keeper is too busy to be asked");
     }
@@ -135,8 +140,6 @@ enum ask local_ask(struct local *l, struct keep_request *q, struct keep_reply *r
         .serial = ++l->serial, .reply = reply, .fds = fds, .nfds = nfds ? *nfds : 0
     };
     co_cond_init(&w->answered);
-    q->magic = KEEP_MAGIC;
-    q->version = KEEP_VERSION;
     q->serial = w->serial;
     if (!send_request(l, q, until, err)) {
         list_push(&l->asks, &w->all); /* nothing was read since it was sent */
@@ -211,7 +214,7 @@ static void hang_up(struct local *l)
 /* ---- finding the next keeper ---- */
 
 /* 0 it is ours, 1 it is gone, -1 the keeper is. */
-static int claim(struct local *l, const char *ref)
+static int claim(struct local *l, const char *ref, char why[static 256])
 {
     struct keep_request q = { .verb = KEEP_ADOPT };
     struct keep_reply reply;
@@ -221,8 +224,10 @@ static int claim(struct local *l, const char *ref)
     for (;;) {
         enum ask r = local_ask(l, &q, &reply, NULL, NULL, co_in(provider_limits.answer_ms), &err);
 
-        if (r == ASK_DONE)
+        if (r == ASK_DONE) {
+            memcpy(why, reply.u.state.unreadable, sizeof(reply.u.state.unreadable));
             return 0;
+        }
         if (r != ASK_REFUSED || l->keep.fd < 0)
             return -1;
         if (err.code == ERR_NOT_FOUND)
@@ -237,14 +242,17 @@ static void regain(void *arg)
     struct local *l = arg;
     uint64_t epoch = l->epoch;
     size_t n;
-    char(*refs)[KEEP_ID] = local_refs(l, &n);
+    char(*refs)[ORDER_ID] = local_refs(l, &n);
 
     for (size_t i = 0; i < n && l->epoch == epoch && !l->closing; i++) {
-        int r = claim(l, refs[i]);
+        char why[256] = "";
+        int r = claim(l, refs[i], why);
         struct machine *m = local_find(l, refs[i]);
 
         if (r > 0 && m && l->epoch == epoch)
             local_gone(l, m, "itself", "it ended while no keeper ran");
+        else if (!r && m && *why)
+            local_unreachable(l, m, why);
     }
     if (l->epoch == epoch && l->keep.fd >= 0 && !l->closing) {
         log_info("the keeper is back", KVI("sandboxes", (int64_t)n));
@@ -263,13 +271,49 @@ static void regain_begin(struct local *l)
     log_error("no memory to claim the sandboxes of the last keeper");
 }
 
+/* Says hello and hears which version the keeper speaks. Nobody else uses the connection yet. */
+static int greet(struct keep *k, struct err *err)
+{
+    int64_t until = co_in(provider_limits.answer_ms);
+    struct keep_reply reply;
+    size_t none = 0;
+    int more;
+
+    if (keep_hello(k, err))
+        return -1;
+    while (!(more = keep_next(k, &reply, NULL, &none, err)))
+        if (co_wait(k->fd, CO_IN, until))
+            return err_set(err, ERR_UNAVAILABLE, "the keeper does not answer (provider.answer-ms)");
+    if (more < 0 || keep_agree(k, &reply, err))
+        return -1;
+    if (k->version != KEEP_VERSION)
+        log_warn("the keeper is of an older release: restart it when you can",
+                 KVI("version", k->version), KVI("ours", KEEP_VERSION));
+    return 0;
+}
+
+static int connect_and_greet(struct local *l, struct err *err)
+{
+    struct keep k;
+
+    if (keep_connect_now(&k, l->run_dir, err))
+        return -1;
+    if (greet(&k, err)) {
+        co_close(k.fd);
+        return -1;
+    }
+    l->keep = k;
+    return 0;
+}
+
 static int reach(struct local *l)
 {
     int64_t pause = FIRST_PAUSE_MS;
-    struct err err;
+    struct err err = { 0 };
 
-    while (!l->closing && keep_connect_now(&l->keep, l->run_dir, &err)) {
-        l->keep.fd = -1;
+    while (!l->closing && connect_and_greet(l, &err)) {
+        if (err.code == ERR_UNSUPPORTED && pause == FIRST_PAUSE_MS)
+            log_error("the keeper cannot be used", KV("error", err.msg));
         if (co_sleep(co_in(pause)))
             return -1;
         pause = MIN(pause * 2, (int64_t)LAST_PAUSE_MS / 5);

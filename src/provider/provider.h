@@ -9,21 +9,10 @@
 #define PROVIDER_PROVIDER_H
 
 #include "base/setting.h"
+#include "model/order.h"
 #include "model/sandbox.h"
 
 struct provider;
-
-struct machine_spec {
-    const char *ref;
-    const char *template;
-    int64_t network;      /* enum sandbox_network */
-    struct limits limits; /* zeroes: the template's, or the table's; lifetime_ms: the safety net */
-    bool strict, durable;
-    bool stay;  /* when its first process dies its files stay: MACHINE_DOWN, and resume() it */
-    bool eager; /* return when only building is left; a failure then comes as an event */
-    const struct sandbox_mount *mounts;
-    size_t nmounts;
-};
 
 struct machine_state {
     struct limits limits; /* in force */
@@ -36,6 +25,7 @@ struct machine_state {
     bool stopped;       /* its first process was, from outside: it will never answer */
     bool outdated;      /* its template has changed: a new machine would begin with other files */
     char template[128]; /* as it was asked for */
+    char unreachable[256]; /* of adopt(): see there; "": it can be reached */
 };
 
 struct machine_template {
@@ -48,7 +38,8 @@ struct machine_template {
 enum machine_event_kind {
     MACHINE_LIMIT,
     MACHINE_ENDED,
-    MACHINE_DOWN, /* asleep now, and nobody asked for that; filled as for ENDED */
+    MACHINE_DOWN,        /* asleep now, and nobody asked for that; filled as for ENDED */
+    MACHINE_UNREACHABLE, /* as adopt() says, of one that was known; text says why */
     MACHINE_LOST,
     MACHINE_REGAINED
 };
@@ -72,8 +63,10 @@ typedef int provider_template_fn(void *arg, const struct machine_template *t); /
 
 struct provider_ops {
     const char *name; /* "local", "fake" */
-    int (*create)(struct provider *p, const struct machine_spec *s, struct machine_state *out,
-                  struct err *err);
+    /* ORDER_STAY: when its first process dies its files stay: MACHINE_DOWN, and resume() it.
+     * ORDER_EAGER: returns when only building is left; a failure then comes as an event. */
+    int (*create)(struct provider *p, const char *ref, const struct order *order,
+                  struct machine_state *out, struct err *err);
     /* Returns when nothing of it runs any more. ERR_NOT_FOUND: there was none. */
     int (*destroy)(struct provider *p, const char *ref, struct err *err);
     /* Every machine but those that other programs hold (a `cove run` in another terminal). */
@@ -94,7 +87,9 @@ struct provider_ops {
     /* A connected, non-blocking descriptor, close-on-exec. GUEST_PORT reaches the guest itself.
      * ERR_UPSTREAM "port N is not open" when nothing listens there. */
     int (*dial)(struct provider *p, const char *ref, uint16_t port, int64_t until, struct err *err);
-    /* Takes over events of machines that a former process of ours made; fills their state. */
+    /* Takes over events of machines that a former process of ours made; fills their state. One of
+     * which the provider cannot read what it wrote is there and says so (unreachable), with nothing
+     * else in its state; every other call but destroy() is ERR_UNAVAILABLE until it can. */
     int (*adopt)(struct provider *p, const char *ref, struct machine_state *out, struct err *err);
     void (*close)(struct provider *p); /* leaves the machines as they are */
 };
@@ -131,6 +126,8 @@ void provider_fake_fail(struct provider *p, const char *op, enum err_code code, 
 void provider_fake_delay(struct provider *p, const char *op, int64_t ms);
 /* A paused one loses its processes, as by a restart of the computer. */
 void provider_fake_sleep(struct provider *p, const char *ref);
+/* What was written of it cannot be read, for this reason; "": it can again. */
+void provider_fake_unreachable(struct provider *p, const char *ref, const char *why);
 /* The first process of one that was made to stay dies. */
 void provider_fake_die(struct provider *p, const char *ref);
 /* Its guest takes connections and answers nobody; stopped: and shows why. false: as before. */

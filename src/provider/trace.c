@@ -92,12 +92,12 @@ static int end(const struct span *s, int result, const struct err *err)
 
 static const struct provider_ops *inner_ops(const struct span *s) { return s->trace->inner->ops; }
 
-static int create(struct provider *p, const struct machine_spec *spec, struct machine_state *out,
-                  struct err *err)
+static int create(struct provider *p, const char *ref, const struct order *order,
+                  struct machine_state *out, struct err *err)
 {
-    struct span s = begin(p, CREATE, spec->ref);
+    struct span s = begin(p, CREATE, ref);
 
-    return end(&s, inner_ops(&s)->create(s.trace->inner, spec, out, err), err);
+    return end(&s, inner_ops(&s)->create(s.trace->inner, ref, order, out, err), err);
 }
 
 static int destroy(struct provider *p, const char *ref, struct err *err)

@@ -109,22 +109,41 @@ static pid_t birth_in_network(const struct request *r, int *pidfd)
     return pid;
 }
 
-/* false: the keeper has gone, or does not speak our language. */
-static bool receive(struct request *r)
+/* 1 a birth; 0 the keeper has gone; -1 it asks for what we do not understand. */
+static int receive(struct request *r, struct err *err)
 {
+    static char bytes[BIRTH_MAX];
     int fds[4];
     size_t want, n = ARRAY_LEN(fds);
+    ssize_t got = fdpass_recv(KEEPER, bytes, sizeof(bytes), fds, &n, 0);
+    int bad;
 
-    if (fdpass_recv(KEEPER, &r->birth, sizeof(r->birth), fds, &n, 0) != sizeof(r->birth))
-        return false;
-    want = 2 + !!(r->birth.flags & BIRTH_NETNS) + !!(r->birth.flags & BIRTH_CGROUP);
-    if (n != want)
-        return false;
+    r->sock = r->listener = r->netns = r->cgroup = -1;
+    if (got <= 0)
+        return 0;
+    bad = birth_read((struct str){ bytes, (size_t)got }, &r->birth, err);
+    want = bad ? 0 : 2 + !!(r->birth.flags & BIRTH_NETNS) + !!(r->birth.flags & BIRTH_CGROUP);
+    if (bad || n != want) {
+        while (n)
+            close(fds[--n]);
+        return bad ? -1 : err_set(err, ERR_INVALID, "other than %zu descriptors came along", want);
+    }
     r->sock = fds[0];
     r->listener = fds[1];
     r->netns = r->birth.flags & BIRTH_NETNS ? fds[2] : -1;
     r->cgroup = r->birth.flags & BIRTH_CGROUP ? fds[n - 1] : -1;
-    return true;
+    return 1;
+}
+
+/* false: the keeper has gone. */
+static bool answer(const struct birth_reply *r, int pidfd)
+{
+    static struct buf bytes;
+    struct err err;
+
+    bytes.len = 0;
+    return !birth_write_reply(r, &bytes, &err) &&
+           fdpass_send(KEEPER, bytes.data, bytes.len, &pidfd, pidfd >= 0, 0) > 0;
 }
 
 static void forget(const struct request *r)
@@ -157,7 +176,7 @@ static _Noreturn void become_guest(const struct request *r)
     char *argv[14] = { name, listen, three, oom, four, level, off, set, log, services };
     int argc = 10;
 
-    if (r->birth.flags & BIRTH_STRICT)
+    if (r->birth.order.flags & ORDER_STRICT)
         argv[argc++] = strict;
     if (r->birth.flags & BIRTH_KERNELS) {
         argv[argc++] = warm;
@@ -165,7 +184,8 @@ static _Noreturn void become_guest(const struct request *r)
     }
     close(KEEPER); /* or a dead keeper would never show as end of file */
     inside_build(&r->birth, r->sock, r->listener);
-    snprintf(log, sizeof(log), "process.output-bytes=%llu", (unsigned long long)r->birth.log_bytes);
+    snprintf(log, sizeof(log), "process.output-bytes=%llu",
+             (unsigned long long)r->birth.order.limits.log_bytes);
     change_canary();
     exit(guest_main(argc, argv));
 }
@@ -187,8 +207,10 @@ static int make_own_root(void)
 int main(int argc, char **argv)
 {
     static struct request r;
+    struct birth_reply reply = { 0 };
     unsigned flags;
     struct err err;
+    int got;
 
     if (argc > 1 && !strcmp(argv[1], "services")) /* pid 1 starts a service: itself, as executed */
         return guest_main(argc, argv);
@@ -198,18 +220,20 @@ int main(int argc, char **argv)
         return 1;
     if (flags & ZYGOTE_OWN_ROOT && !weakened("pivot") && make_own_root())
         return 1;
-    while (receive(&r)) {
-        struct birth_reply reply = { 0 };
+    while ((got = receive(&r, &reply.said))) {
         int pidfd = -1;
 
-        reply.pid = birth_in_network(&r, &pidfd);
-        if (!reply.pid)
-            become_guest(&r);
-        reply.error = reply.pid < 0 ? errno : 0;
+        if (got > 0) {
+            reply.pid = birth_in_network(&r, &pidfd);
+            if (!reply.pid)
+                become_guest(&r);
+            reply.error = reply.pid < 0 ? errno : 0;
+        }
         forget(&r);
-        if (fdpass_send(KEEPER, &reply, sizeof(reply), &pidfd, pidfd >= 0, 0) < 0)
+        if (!answer(&reply, pidfd))
             return 1;
         closep(&pidfd);
+        reply = (struct birth_reply){ 0 };
     }
     return 0;
 }

@@ -18,7 +18,7 @@ static struct keep keep;
 static char request[1024];
 static size_t request_size;
 
-static void name_of(int i, char id[KEEP_ID]) { snprintf(id, KEEP_ID, "bench%d", i); }
+static void name_of(int i, char id[ORDER_ID]) { snprintf(id, ORDER_ID, "bench%d", i); }
 
 static void call(struct keep_request *q, struct keep_reply *r, int *fd)
 {
@@ -34,7 +34,7 @@ static void call(struct keep_request *q, struct keep_reply *r, int *fd)
 /* Returns a connection to its guest. */
 static int create(int i)
 {
-    struct keep_request q = { .verb = KEEP_CREATE, .u.create.flags = KEEP_EAGER };
+    struct keep_request q = { .verb = KEEP_CREATE, .u.create.flags = ORDER_EAGER };
     struct keep_reply r;
     int fd;
 

@@ -4,12 +4,14 @@ does not. As a subreaper these tests are what init is elsewhere: orphaned guests
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import time
 
 import pytest
 
 from helpers.cove import CLEAR, COVE
+from helpers.guest import ROOT
 from helpers.keeper import (
     ENDED,
     FILES_ONLY,
@@ -30,6 +32,7 @@ pytestmark = [pytest.mark.core,
               pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
 
 MIB = 1 << 20
+OLD_RECORD = pathlib.Path(ROOT) / "tests/data/46eceed/boxes/plain"
 
 
 def killed(keeper):
@@ -329,7 +332,7 @@ def test_mounts_of_an_ended_sandbox_are_taken_down(start_keeper):
                    "nobody holds them")
 
 
-def test_records_that_are_none_are_left_alone(start_keeper):
+def test_records_that_cannot_be_read_are_set_aside_and_stay(start_keeper):
     keeper = start_keeper()
     with keeper.client() as client:
         client.create("one")
@@ -337,15 +340,83 @@ def test_records_that_are_none_are_left_alone(start_keeper):
     record = (boxes / full("one").decode()).read_bytes()
     keeper.kill()
     (boxes / "short").write_bytes(b"x")
-    (boxes / "half").write_bytes(record[:4096]) # of a keeper that was killed while it wrote it
-    assert len(record) > 4096
+    (boxes / "empty").write_bytes(b"")          # of a keeper that was killed before it wrote it
+    (boxes / "half").write_bytes(OLD_RECORD.read_bytes()[:4096])    # ... or while one of 46eceed did
     (boxes / "other").write_bytes(record)       # says that it is another's
     (boxes / "Bad_Name").write_bytes(record)
-    (boxes / "link").symlink_to("/etc/passwd")
+    keeper.start()
+    with keeper.client() as client:
+        assert client.list_all() == [full("one"), b"other", b"short"]
+        for id, why in (b"short", "it does not begin as such a file does"), (b"other", "it is of sandbox 'one'"):
+            with pytest.raises(Refused, match=f"its record cannot be read: {why}"):
+                client.stat(id)
+        assert sorted(os.listdir(boxes)) == sorted(
+            ["Bad_Name", full("one").decode(), "other", "other.damaged", "short", "short.damaged"])
+        client.kill(b"short")
+        client.kill(b"other")
+        assert client.list() == ["one"]
+    assert sorted(os.listdir(boxes)) == sorted(
+        ["Bad_Name", full("one").decode(), "other.damaged", "short.damaged"])
+    assert "a sandbox's file is damaged" in keeper.log.read_text()
+
+
+def test_a_sandbox_whose_record_cannot_be_read_lives_on_and_comes_back(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = client.create("one").state["pid"]
+        client.wire("one").run("sh", "-c", "echo kept > /home/user/file")
+    file = keeper.run_dir / "boxes" / full("one").decode()
+    record = file.read_bytes()
+    keeper.kill()
+    file.write_bytes(record[:-1] + bytes([record[-1] ^ 1]))
     keeper.start()
     with keeper.client() as client:
         assert client.list() == ["one"]
-    assert sorted(os.listdir(boxes)) == ["Bad_Name", "link", full("one").decode(), "other", "short"]
+        with pytest.raises(Refused, match="its record cannot be read: its sum is wrong"):
+            client.stat("one")
+        with pytest.raises(Refused, match="cannot be reached"):
+            client.sockets("one")
+        assert alive(pid)
+        file.write_bytes(record)
+        assert client.stat("one")["pid"] == pid
+        assert client.wire("one").run("cat", "/home/user/file") == "kept\n"
+        keeper.kill()
+    file.write_bytes(b"")               # and what is gone can still be ended by its name
+    file.write_bytes(b"nonsense")
+    keeper.start()
+    with keeper.client() as client:
+        client.kill("one")
+        assert client.list() == []
+    wait_until(lambda: not alive(pid), "its processes are ended")
+
+
+def test_what_release_46eceed_says_is_understood_and_answered_in_its_own_form(start_keeper):
+    """helpers/keeper.py is a client of that release; what it may not know is not said to it."""
+    keeper = start_keeper()
+    with keeper.client() as client:
+        client.create("one")
+        assert client.stat("one")["template"] == "host"
+        answer = client.ask(13)
+        assert answer.message == "no verb 13"
+
+
+def test_a_client_of_a_newer_release_is_answered_in_ours(start_keeper):
+    keeper = start_keeper()
+    with keeper.client() as client:
+        client.send(b"Cove" + struct.pack("=IIIQ", 9, 13, 0, 5))        # hello, in version 9
+        data = client.sock.recv(4096)
+        assert data[:4] == b"Cove" and struct.unpack_from("=IIIQ", data, 4) == (3, 1, 13, 5)
+        hello = tags(tags(data[24:])[10])
+        assert (hello[1], hello[2]) == (b"\x03", b"\x02")      # from version 2 to 3
+
+
+def tags(data):
+    found = {}
+    while data:
+        tag, length = struct.unpack_from("<HH", data)
+        found[tag] = data[4:4 + length]
+        data = data[4 + length:]
+    return found
 
 
 def test_helpers_of_the_keeper_may_die(start_keeper):

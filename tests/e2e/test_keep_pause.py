@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from helpers import boxfile
 from helpers.keeper import ENDED, FILES_ONLY, OPEN, STAY, Refused, full, limits_body, request
 from helpers.machine import cgroups_named, collect_orphans
 from helpers.proc import alive, wait_until
@@ -58,12 +59,8 @@ def check_files(client, id="one"):
     assert said == "kept\n/usr/new\nd/e\nuser\n"
 
 
-def of_former_boot(path):
-    data = path.read_bytes()
-    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
-    assert boot in data, path
-    with open(path, "r+b") as f:
-        f.write(data.replace(boot, FORMER))
+def set_former_boot(path):
+    path.write_bytes(FORMER + path.read_bytes()[len(FORMER):])
 
 
 def restart_machine(keeper, data, pids, keep_run=True):
@@ -72,8 +69,9 @@ def restart_machine(keeper, data, pids, keep_run=True):
     for pid in pids:
         end(pid)
     records = list(pathlib.Path(keeper.run_dir, "boxes").iterdir())
-    for path in [data / "boot", *(data / "paused").iterdir(), *records]:
-        of_former_boot(path)
+    set_former_boot(data / "boot")
+    for path in [*(data / "paused").iterdir(), *records]:
+        boxfile.set_boot(path, FORMER)
     for path in records if not keep_run else ():
         path.unlink()
         for group in cgroups_named(f"box-{path.name}"):

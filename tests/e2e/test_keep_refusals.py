@@ -67,10 +67,13 @@ def test_a_record_of_another_size(refused, size):
     assert refused(request("list")[:size]) == f"a record of {size} bytes; they have {REQUEST_SIZE}"
 
 
-@pytest.mark.parametrize("more", [1, 8, 100000])
+@pytest.mark.parametrize("more", [1, 8])
 def test_a_record_that_is_too_long(refused, more):
-    assert refused(request("list") + bytes(more)) == (
-        f"a record of more than {REQUEST_SIZE} bytes, or with descriptors")
+    assert refused(request("list") + bytes(more)) == f"a record of {REQUEST_SIZE + more} bytes; they have {REQUEST_SIZE}"
+
+
+def test_a_record_that_is_longer_than_any(refused):
+    assert refused(request("list") + bytes(100000)) == "a record of more than 12288 bytes, or with descriptors"
 
 
 def test_descriptors_that_nobody_asked_for(refused):
@@ -261,10 +264,10 @@ def test_garbage_of_the_right_size(keeper):
             for _ in range(rng.randrange(1, 20)):
                 data[rng.randrange(len(data))] = rng.randrange(256)
             client.send(bytes(data))
-            client.answer()
-        for id in client.list():
-            client.kill(id)
-        assert keeper.process.poll() is None
+            assert client.sock.recv(1 << 16)    # in the version that it may have become
+    with keeper.client() as client:
+        client.end_all()
+    assert keeper.process.poll() is None
 
 
 def test_layouts_agree():

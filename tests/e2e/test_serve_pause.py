@@ -18,6 +18,7 @@ import time
 import pytest
 from e2b import Sandbox, SandboxQuery, SandboxState
 
+from helpers import boxfile
 from helpers.cove import CLEAR, COVE
 from helpers.guest import SLOWER
 from helpers.machine import cgroups_named, collect_orphans
@@ -500,11 +501,10 @@ def test_kill_9_of_everything_at_any_moment(own):
 
 
 def of_former_boot(own):
-    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
-    for path in [own.data / "boot", *(own.data / "paused").iterdir(), *(own.run_dir / "boxes").iterdir()]:
-        data = path.read_bytes()
-        assert boot in data, path
-        path.write_bytes(data.replace(boot, FORMER))
+    boot = own.data / "boot"
+    boot.write_bytes(FORMER + boot.read_bytes()[len(FORMER):])
+    for path in [*(own.data / "paused").iterdir(), *(own.run_dir / "boxes").iterdir()]:
+        boxfile.set_boot(path, FORMER)
 
 
 @pytest.mark.timeout(120)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import tally
-from helpers import proc
+from helpers import boxfile, proc
 from world import wait_for
 
 SECOND = 1.0
@@ -81,12 +81,12 @@ def test_a_pid_that_was_given_to_another_is_not_taken_for_a_sandbox(world):
     stranger = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
     try:
         guest = box.pid()
-        record = path.read_bytes()
+        schema, kind, fields = boxfile.read(path)
         world.signal(signal.SIGKILL, "monitor", "server", "keeper")
         os.kill(guest, signal.SIGKILL)
-        old, new = guest.to_bytes(4, "little"), stranger.to_bytes(4, "little")
-        assert record.count(old) >= 1
-        path.write_bytes(record.replace(old, new))
+        assert int.from_bytes(dict(fields)[boxfile.PID], "little") == guest
+        boxfile.write(path, schema, kind, [(tag, stranger.to_bytes(8, "little") if tag == boxfile.PID else value)
+                                           for tag, value in fields])
         world.start()
         assert box.state()["state"] == "ended"
         world.nothing_left_of(box.id)

@@ -151,18 +151,17 @@ UNUSED static void run(struct provider *(*open)(void), void (*fn)(void))
     TEST(name) { run(open_local, name##_case); }                                                   \
     static void name##_case(void)
 
-UNUSED static struct machine_spec spec(const char *name)
+UNUSED static struct order plain_order(void)
 {
-    return (
-        struct machine_spec){ .ref = ref_of(name), .template = "base", .network = NETWORK_NONE };
+    return (struct order){ .template = "base", .network = ORDER_NET_NONE };
 }
 
 UNUSED static int make(const char *name, struct machine_state *out, struct err *err)
 {
-    struct machine_spec s = spec(name);
+    struct order o = plain_order();
 
     *err = (struct err){ 0 };
-    return p->ops->create(p, &s, out, err);
+    return p->ops->create(p, ref_of(name), &o, out, err);
 }
 
 UNUSED static void must_make(const char *name)

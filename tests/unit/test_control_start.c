@@ -19,9 +19,9 @@ static void former(enum sandbox_state state, uint64_t machine_lifetime_ms)
         [SANDBOX_RESUMING] = { SANDBOX_RUNNING, SANDBOX_PAUSING, SANDBOX_PAUSED, SANDBOX_RESUMING },
         [SANDBOX_ENDING] = { SANDBOX_ENDING },
     };
-    struct machine_spec spec = { .ref = row.id,
-                                 .template = "base",
-                                 .limits = { .lifetime_ms = machine_lifetime_ms } };
+    struct order order = { .template = "base",
+                           .network = ORDER_NET_OPEN,
+                           .limits = { .lifetime_ms = machine_lifetime_ms } };
     struct machine_state m;
     struct err err = { 0 };
 
@@ -44,7 +44,7 @@ static void former(enum sandbox_state state, uint64_t machine_lifetime_ms)
         now = way[state][i];
     }
     if (machine_lifetime_ms)
-        CHECK_INT(w.fake->ops->create(w.fake, &spec, &m, &err), 0);
+        CHECK_INT(w.fake->ops->create(w.fake, row.id, &order, &m, &err), 0);
 }
 
 static void start(void (*before)(void), void (*fn)(void), int pool)
@@ -185,6 +185,115 @@ static void is_gone(void)
 
 TEST(of_itself_when_that_was_before_its_time) { start(lost_early, is_gone, 0); }
 
+/* ---- machines of which the provider cannot read what it wrote ---- */
+
+#define WHY "its note cannot be read: its sum is wrong"
+
+static void paused_unreadable(void)
+{
+    struct err err = { 0 };
+    uint64_t flush_us;
+
+    former(SANDBOX_PAUSED, 302000);
+    CHECK_INT(w.fake->ops->pause(w.fake, row.id, false, &flush_us, &err), 0);
+    provider_fake_unreachable(w.fake, row.id, WHY);
+}
+
+static void running_unreadable(void)
+{
+    former(SANDBOX_RUNNING, 302000);
+    provider_fake_unreachable(w.fake, row.id, WHY);
+}
+
+static int reachable(void) { return !control_unreachable(w.c, row.id); }
+
+/* Whatever is asked, nothing is lost; with a reason, until it can be read. */
+static void check_kept(enum sandbox_state state)
+{
+    struct err err = { 0 };
+    struct sandbox *b = control_find(w.c, &w.alice, str_of(row.id), &err);
+
+    check_live(state);
+    CHECK_STR(control_unreachable(w.c, row.id), WHY);
+    CHECK_INT(control_work_begin(w.c, &w.alice, b, &err),
+              state == SANDBOX_RUNNING ? 0 : -1); /* of a running one its guest is asked */
+    if (state != SANDBOX_RUNNING) {
+        CHECK_INT(err.code, ERR_UNAVAILABLE);
+        CHECK(strstr(err.msg, WHY));
+    } else
+        control_work_end(b);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
+    CHECK_INT(err.code, ERR_UNAVAILABLE);
+    check_live(state);
+    reopen_control();
+    check_live(state);
+    CHECK(strstr(events_of(row.id), "unreachable"));
+}
+
+static void is_paused_and_comes_back(void)
+{
+    struct err err = { 0 };
+    struct sandbox *b;
+
+    check_kept(SANDBOX_PAUSED);
+    provider_fake_unreachable(w.fake, row.id, "");
+    wait_until(reachable, 1);
+    check_live(SANDBOX_PAUSED);
+    b = control_find(w.c, &w.alice, str_of(row.id), &err);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
+    check_live(SANDBOX_RUNNING);
+    CHECK(strstr(events_of(row.id), "unreachable reachable resumed"));
+}
+
+TEST(a_paused_sandbox_is_not_ended_because_its_note_cannot_be_read)
+{
+    start(paused_unreadable, is_paused_and_comes_back, 0);
+}
+
+static void runs_and_comes_back(void)
+{
+    struct err err = { 0 };
+
+    check_kept(SANDBOX_RUNNING);
+    provider_fake_unreachable(w.fake, row.id, "");
+    wait_until(reachable, 1);
+    check_live(SANDBOX_RUNNING);
+    CHECK(control_left_ms(control_find(w.c, &w.alice, str_of(row.id), &err)) > 200000);
+}
+
+TEST(nor_is_a_running_one) { start(running_unreadable, runs_and_comes_back, 0); }
+
+static void can_be_ended(void)
+{
+    struct err err = { 0 };
+
+    CHECK_INT(
+        control_kill(w.c, &w.alice, control_find(w.c, &w.alice, str_of(row.id), &err), NULL, &err),
+        0);
+    CHECK_INT(sandboxes(), 0);
+    CHECK_INT(machines(), 0);
+}
+
+TEST(its_owner_can_end_it_all_the_same) { start(paused_unreadable, can_be_ended, 0); }
+
+static void told_later(void)
+{
+    struct machine_event e = {
+        .kind = MACHINE_UNREACHABLE, .ref = row.id, .limit = LIMIT_NONE, .text = WHY
+    };
+
+    check_live(SANDBOX_RUNNING);
+    provider_fake_unreachable(w.fake, row.id, WHY);
+    provider_fake_emit(w.fake, &e);
+    wait_until(reachable, 0);
+    check_kept(SANDBOX_RUNNING);
+    provider_fake_unreachable(w.fake, row.id, "");
+    wait_until(reachable, 1);
+    check_live(SANDBOX_RUNNING);
+}
+
+TEST(a_keeper_that_comes_back_may_say_so_too) { start(running, told_later, 0); }
+
 /* ---- machines that no record knows ---- */
 
 static char stranger[SANDBOX_ID + 1];
@@ -192,17 +301,16 @@ static char stranger[SANDBOX_ID + 1];
 static void machine_of(uint64_t lifetime_ms, int64_t network)
 {
     struct sandbox name = { 0 };
-    struct machine_spec spec = { .ref = stranger,
-                                 .template = "base",
-                                 .network = network,
-                                 .limits = { .lifetime_ms = lifetime_ms } };
+    struct order order = { .template = "base",
+                           .network = network == NETWORK_OPEN ? ORDER_NET_OPEN : ORDER_NET_NONE,
+                           .limits = { .lifetime_ms = lifetime_ms } };
     struct machine_state m;
     struct err err = { 0 };
 
     sandbox_new_id(&name);
     memcpy(stranger, name.id, sizeof(stranger));
     sandbox_finish(&name);
-    CHECK_INT(w.fake->ops->create(w.fake, &spec, &m, &err), 0);
+    CHECK_INT(w.fake->ops->create(w.fake, stranger, &order, &m, &err), 0);
 }
 
 static void strange(void) { machine_of(302000, NETWORK_OPEN); }
@@ -210,13 +318,23 @@ static void none_left(void) { CHECK_INT(machines(), 0); }
 
 TEST(a_machine_without_a_record_is_ended) { start(strange, none_left, 0); }
 
+static void strange_unreadable(void)
+{
+    strange();
+    provider_fake_unreachable(w.fake, stranger, WHY);
+}
+
+static void left_alone(void) { CHECK_INT(machines(), 1); }
+
+TEST(an_unreadable_one_is_somebodys_and_left_alone) { start(strange_unreadable, left_alone, 0); }
+
 static void foreign(void)
 {
-    struct machine_spec spec = { .ref = "somebody-elses", .template = "base" };
+    struct order order = { .template = "base" };
     struct machine_state m;
     struct err err = { 0 };
 
-    CHECK_INT(w.fake->ops->create(w.fake, &spec, &m, &err), 0);
+    CHECK_INT(w.fake->ops->create(w.fake, "somebody-elses", &order, &m, &err), 0);
 }
 
 static void one_left(void) { CHECK_INT(machines(), 1); }

@@ -84,18 +84,17 @@ SUITE(a_name_is_given_once)
 
 SUITE(an_unknown_template_is_named)
 {
-    struct machine_spec s = spec("t");
+    struct order o = { .template = "no-such-template" };
     struct machine_state state;
     struct err err = { 0 };
 
-    s.template = "no-such-template";
-    CHECK_INT(p->ops->create(p, &s, &state, &err), -1);
+    CHECK_INT(p->ops->create(p, ref_of("t"), &o, &state, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK(strstr(err.msg, "no-such-template"));
     CHECK_INT(listed("t").found, 0);
-    s.template = "base";
-    s.limits.memory_bytes = 1;
-    CHECK_INT(p->ops->create(p, &s, &state, &err), -1);
+    o = plain_order();
+    o.limits.memory_bytes = 1;
+    CHECK_INT(p->ops->create(p, ref_of("t"), &o, &state, &err), -1);
     CHECK_INT(err.code, ERR_INVALID);
     CHECK(strstr(err.msg, "memory"));
     CHECK_INT(listed("t").all, 0);
@@ -155,12 +154,12 @@ SUITE(a_lifetime_ends_it_and_says_so)
 
 SUITE(the_guest_answers)
 {
-    struct machine_spec s = spec("g");
+    struct order o = plain_order();
     struct machine_state state;
     struct err err = { 0 };
 
-    s.eager = true;
-    CHECK_INT(p->ops->create(p, &s, &state, &err), 0);
+    o.flags = ORDER_EAGER;
+    CHECK_INT(p->ops->create(p, ref_of("g"), &o, &state, &err), 0);
     for (int i = 0; i < 3; i++)
         check_guest("g");
 }
@@ -174,7 +173,7 @@ static int listen_inside(const char *name, bool v6)
     struct sockaddr_in6 a6 = { .sin6_family = AF_INET6,
                                .sin6_port = htons(OPEN_PORT),
                                .sin6_addr = IN6ADDR_LOOPBACK_INIT };
-    struct keep_request q = { .verb = KEEP_SOCKET, .u.socket = { OPEN_PORT, 1, v6, 0 } };
+    struct keep_request q = { .verb = KEEP_SOCKET, .u.socket = { OPEN_PORT, 1, v6 } };
     struct keep_reply reply;
     struct keep k;
     struct err err = { 0 };

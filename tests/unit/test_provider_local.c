@@ -22,7 +22,7 @@ LOCAL(machines_and_their_events_outlive_who_made_them)
 
 LOCAL(another_programs_machine_is_not_listed)
 {
-    struct keep_request q = { .verb = KEEP_CREATE, .u.create.flags = KEEP_TIED };
+    struct keep_request q = { .verb = KEEP_CREATE, .u.create.flags = ORDER_TIED };
     struct keep_reply reply;
     struct keep k;
     struct err err = { 0 };

@@ -1,0 +1,66 @@
+/* order.h - what a sandbox was asked to be. One definition for all who pass it on: the control part
+ * orders, the provider and the keeper hand it over and remember it, the jail builds it. The table
+ * of its fields is how it is written to files and records; docs/reliability.md says how it may
+ * change. No I/O. */
+#ifndef MODEL_ORDER_H
+#define MODEL_ORDER_H
+
+#include "base/tag.h"
+#include "model/limits.h"
+
+enum {
+    ORDER_ID = 40,     /* room for an id and its NUL ... */
+    ORDER_ID_MAX = 36, /* ... of which so many characters are used */
+    ORDER_NAME = 128,  /* room for a template's name as it is asked for */
+    ORDER_PATH = 256,  /* room for a path */
+    ORDER_MOUNTS = 8,
+};
+
+enum order_network { ORDER_NET_NONE, ORDER_NET_OPEN, ORDER_NETWORKS };
+
+enum {                    /* flags */
+       ORDER_STRICT = 1,  /* no_new_privs, no capability */
+       ORDER_DURABLE = 2, /* fsync reaches the disk */
+       ORDER_TIED = 4,    /* ended when the client that made it leaves */
+       ORDER_EAGER = 8, /* answered with a connection to the guest as soon as only building is left
+                           to do; if that fails, an event says why */
+       ORDER_STAY = 16, /* when its first process dies by itself its files stay, and it is asleep */
+       ORDER_FLAGS = 31
+};
+
+enum {
+    ORDER_MOUNT_READ_ONLY = 1,
+    ORDER_MOUNT_ROOT = 2, /* what root inside makes there is the machine's root's; private keepers
+                             only */
+    ORDER_MOUNT_FLAGS = 3
+};
+
+struct order_mount {
+    char host[ORDER_PATH], guest[ORDER_PATH]; /* absolute, without ".." */
+    uint32_t flags;
+};
+
+struct order {
+    char template[ORDER_NAME];
+    char snapshot[ORDER_ID]; /* "": it begins with an empty layer */
+    struct limits limits;    /* zeroes: the template's or the table's */
+    uint32_t network, flags; /* enum order_network, ORDER_* */
+    uint32_t nmounts;
+    struct order_mount mounts[ORDER_MOUNTS];
+};
+
+extern const struct tag_field limits_fields[];
+extern const struct tag_field order_fields[];
+
+/* For who fills one: what does not fit is refused, and nothing is cut. */
+int order_set_template(struct order *o, const char *name, struct err *err); /* ERR_NOT_FOUND */
+int order_add_mount(struct order *o, const char *host, const char *guest, uint32_t flags,
+                    struct err *err);
+
+/* Is every field within its bounds? Says which is not. */
+int order_check(const struct order *o, struct err *err);
+/* What may become a part of a path, a cgroup's name and a host name. */
+bool order_id_valid(const char id[ORDER_ID]);
+int order_check_id(const char *field, const char id[ORDER_ID], struct err *err);
+
+#endif
