@@ -3,8 +3,9 @@
 #
 #   make                  build/cove, one file; build/cove-guest for other machines
 #   make demo             what it looks like, in a minute
-#   make check            lint, unit tests, fuzz seeds, escapes, a minute of faults, end to end, the core again under ASan
-#   make check-full       every compiler, build type, sanitizer and SDK line
+#   make check            lint, unit tests, fuzz seeds, escapes, a minute of faults, end to end, the core again under ASan:
+#                         about a quarter of an hour on two processors
+#   make check-full       every compiler, build type, sanitizer and SDK line; GROUP=tsan: one group of them (tools/check)
 #   make asan tsan fuzz   one kind of test alone; FUZZ_SECONDS=60 for each fuzz target
 #   make faults           kills, full disks, failing calls, 20,000 sandboxes: what is promised holds (as root)
 #   make lint format      static analysis; lay out the source
@@ -18,7 +19,7 @@ FUZZ_SECONDS ?= 60
 
 all:
 	@tools/deps build
-	@tools/build release
+	@tools/build release program
 
 deps:
 	@tools/deps check
@@ -27,8 +28,9 @@ demo: all
 	@tools/deps sdk
 	@tools/demo
 
-check check-full: deps
-	@tools/check $(if $(filter check-full,$@),--full)
+check check-full:
+	@tools/deps packages
+	@tools/check $(if $(filter check-full,$@),--full $(GROUP))
 
 asan tsan: deps
 	@tools/check --only $@
@@ -48,6 +50,8 @@ format: deps
 
 bench: all
 	@tools/deps bench
+	@tools/build release
+	@tools/build release bench
 	@tests/bench/run
 
 install: all

@@ -20,6 +20,7 @@ from helpers.sdk import PREVIOUS
 from helpers.serve import Serve
 from helpers.served import Served
 from helpers.there import SERVED
+from helpers.thin import thinned
 
 GROWTH_KIB = 16 << 10                   # what the session may leave in the guest's memory
 KEEP_S = 30 if SERVED else 1            # how long the guest remembers processes that have ended
@@ -209,7 +210,9 @@ def server(workspace):
     """`cove serve` for the tests that can share one; its sandboxes end with it."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to limit, map and mount")
-    started = Serve(os.path.join(workspace, "serve"), "--ephemeral", "--preview-listen", "127.0.0.1:0")
+    # Through it files of a gigabyte go faster than a small volume grows.
+    roomy = ["--set", f"volume.low-bytes={512 << 20}"] if SERVED else []
+    started = Serve(os.path.join(workspace, "serve"), "--ephemeral", "--preview-listen", "127.0.0.1:0", *roomy)
     yield started
     started.close()
 
@@ -242,21 +245,39 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path):
-    name = collection_path.stem.removeprefix("test_")
-    return True if SERVED and collection_path.is_file() and name not in SERVED_SUITES else None
+    if not collection_path.is_file():
+        return None
+    unserved = SERVED and collection_path.stem.removeprefix("test_") not in SERVED_SUITES
+    # What an import of theirs needs may be missing beside the previous SDK.
+    return True if unserved or PREVIOUS and "mark.sdk" not in collection_path.read_text() else None
 
 
 def is_bare(item):
     return item.get_closest_marker("bare") or BARE & set(item.fixturenames)
 
 
+def there_is_a_network():
+    return os.environ.get("COVE_SCOPE", "none") == "none" or os.environ.get("COVE_NETWORK")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--thin", action="store_true", help="fewer cases of tables: see helpers/thin.py")
+
+
+@pytest.hookimpl(trylast=True)          # of what -m and -k leave
 def pytest_collection_modifyitems(config, items):
-    """A feature that the previous line of the SDK lacks is marked `current_sdk`."""
-    for item in items:
+    """With the previous line of the SDK only what knows one: `sdk`. A feature it lacks is marked `current_sdk`."""
+    kept = [item for item in items if not (SERVED and is_bare(item))
+            and not (PREVIOUS and not item.get_closest_marker("sdk"))]
+    if config.getoption("--thin"):
+        kept = thinned(kept)
+    for item in kept:
+        if item.get_closest_marker("network") and not there_is_a_network():
+            item.add_marker(pytest.mark.skip(reason="needs the machine's network: COVE_NETWORK=1"))
         mark = item.get_closest_marker("current_sdk")
         if mark and PREVIOUS:
             item.add_marker(pytest.mark.skip(
                 reason=f"the previous line of the SDK has no {mark.args[0]}"))
-    if SERVED:
-        config.hook.pytest_deselected(items=[item for item in items if is_bare(item)])
-        items[:] = [item for item in items if not is_bare(item)]
+    left = {id(item) for item in kept}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in left])
+    items[:] = kept

@@ -16,6 +16,8 @@ from helpers.guest import SLOWER
 from helpers.there import get, grp, os, proc, put, pwd
 from helpers.wire import RpcError
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 
 

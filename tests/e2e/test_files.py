@@ -14,6 +14,8 @@ from e2b import (AuthenticationException, FileNotFoundException, FileType, Inval
 from helpers.sdk import PREVIOUS, as_async_stream, as_stream
 from helpers.there import get, os, proc, put, pwd, shutil
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 MIB = 1 << 20
 

@@ -18,6 +18,8 @@ from helpers.sdk import as_stream
 from helpers.there import get, open, os, proc, put  # pylint: disable=redefined-builtin
 from helpers.wire import files_path
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 MIB = 1 << 20
 GIB = 1 << 30

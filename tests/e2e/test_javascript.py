@@ -10,6 +10,8 @@ from helpers.guest import Guest
 from helpers.served import Served
 from helpers.there import SERVED
 
+pytestmark = pytest.mark.sdk
+
 FILES = sorted((pathlib.Path(__file__).parent / "js").glob("*.test.js"))
 TOKEN = "a token of 32 characters or more"
 

@@ -13,7 +13,7 @@ import pytest
 
 from helpers.cove import CLEAR, COVE, Cove
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.network, pytest.mark.timeout(900)]
 FILE = "opt/cove/python/lib/probe"
 
 

@@ -10,6 +10,8 @@ from e2b import CommandExitException, PtySize, SandboxException, TimeoutExceptio
 from helpers.guest import SLOWER
 from helpers.there import os, proc
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 PROMPT = "cove-e2e> "
 

@@ -14,6 +14,8 @@ from helpers.guest import BINARY, SLOWER
 from helpers.there import PYTHON, os, proc
 from helpers.wire import RpcError, SmallBuffers
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 
 # Writes numbered lines, some of them to stderr, at a few MB/s.
@@ -72,7 +74,8 @@ def test_connecting_to_no_process_is_not_found(sandbox):
 
 @core
 def test_each_byte_arrives_once_and_in_order_over_many_reconnects(start_guest):
-    wire = start_guest("--set", "process.output-bytes=33554432").wire   # holds all of it
+    # It holds all of it, also when the process has ended while nobody read.
+    wire = start_guest("--set", "process.output-bytes=33554432", "--set", "process.keep-bytes=33554432").wire
     blocks, chance = 2000, random.Random(1)
     streams = {"stdout": b"", "stderr": b""}
     reconnects, end = 0, None

@@ -11,7 +11,7 @@ from helpers.cove import COVE
 from helpers.guest import ROOT
 from helpers.sdk import PREVIOUS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600),
+pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(600),
               pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
 
 PACKAGES = "sudo,python3"

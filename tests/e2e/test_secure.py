@@ -15,6 +15,8 @@ from e2b import AsyncSandbox, AuthenticationException, Sandbox
 from helpers.there import SERVED, get, os, put, pwd
 from helpers.wire import Wire, envelope
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 TOKEN = "tok123"
 KEY = "e2b_" + "0" * 40               # the previous line of the SDK looks at its form

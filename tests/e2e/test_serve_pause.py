@@ -26,6 +26,8 @@ from helpers.proc import alive, wait_until
 from helpers.sdk import PREVIOUS
 from helpers.serve import Serve, descendants
 
+pytestmark = pytest.mark.sdk
+
 ENVD = 49983
 PORT = 8000
 NODE = os.environ.get("COVE_NODE")

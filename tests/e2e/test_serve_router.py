@@ -22,6 +22,8 @@ from helpers.guest import SLOWER
 from helpers.proc import wait_until
 from helpers.serve import Reply, Serve
 
+pytestmark = pytest.mark.sdk
+
 ENVD = 49983
 PORT = 8000
 NOBODYS = "i" + "0" * 20

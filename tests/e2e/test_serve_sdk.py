@@ -18,6 +18,8 @@ from helpers import proc
 from helpers.guest import SLOWER
 from helpers.sdk import PREVIOUS, create, sdk       # noqa: F401: the last two are fixtures
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 MIB = 1 << 20
 

@@ -20,6 +20,8 @@ from websockets.sync.client import connect
 from helpers.guest import ROOT, SLOWER
 from helpers.sdk import create, sdk                 # noqa: F401: fixtures
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 ECHO = pathlib.Path(os.environ.get("COVE_BUILD", ROOT / "build")) / "tests/e2e/ws-echo"
 MIB = 1 << 20

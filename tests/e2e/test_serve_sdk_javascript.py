@@ -6,6 +6,8 @@ import pytest
 
 from helpers import node
 
+pytestmark = pytest.mark.sdk
+
 FILES = sorted((pathlib.Path(__file__).parent / "js/serve").glob("*.test.js"))
 
 

@@ -17,6 +17,8 @@ from helpers.dns import Dns
 from helpers.guest import ROOT, SLOWER
 from helpers.serve import Serve
 
+pytestmark = pytest.mark.sdk
+
 DOMAIN = "cove-e2e.test"
 ECHO = pathlib.Path(os.environ.get("COVE_BUILD", ROOT / "build")) / "tests/e2e/ws-echo"
 CLIENTS = pathlib.Path(__file__).parent / "tls"

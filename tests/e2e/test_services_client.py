@@ -12,7 +12,7 @@ import pytest
 from helpers.guest import ROOT, SLOWER
 from helpers.services import Services
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(600)]
 VERSIONS = ["0.29.*", "0.24.*"]
 
 # What a caller of the generated package does, as the documents' manager does it.

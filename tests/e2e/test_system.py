@@ -16,6 +16,8 @@ from helpers import proc
 from helpers.guest import BINARY, SLOWER, GuestFailed
 from helpers.wire import Wire, files_path
 
+pytestmark = pytest.mark.sdk
+
 core = pytest.mark.core
 
 

@@ -20,7 +20,8 @@ ENVD = "49983"
 STATES = "creating,running,pausing,paused,resuming,ending"
 PARTS = {"server": "cove-serve", "keeper": "cove-keep"}
 HELPERS = {"netmaker": "cove-net", "reaper": "cove-reaper", "zygote": "cove-zygote"}
-VOLUME = ("--set", f"volume.initial-bytes={256 << 20}")
+VOLUME = ("--set", f"volume.initial-bytes={256 << 20}", "--set", f"volume.step-bytes={256 << 20}",
+          "--set", f"volume.low-bytes={128 << 20}")
 # What a client meets while a part is down; anything else is a bug.
 TROUBLE = (OSError, http.client.HTTPException, AssertionError, RpcError)
 

@@ -17,6 +17,9 @@ import pytest
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
+# Said by tools/scope: whether the tests see the machine's own network.
+CONNECTED = os.environ.get("COVE_SCOPE", "none") == "none" or "COVE_NETWORK" in os.environ
+
 # Whatever the shell that runs the tests talks to is not what they are about.
 KEPT = ("COVE_BINARY", "COVE_LAYERS")
 for name in [n for n in os.environ if n.startswith("COVE_") and n not in KEPT]:
@@ -29,6 +32,11 @@ from cove import _server  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("network") and not CONNECTED:
+            item.add_marker(
+                pytest.mark.skip(reason="needs the machine's network: COVE_NETWORK=1 tools/sdk")
+            )
     if "COVE_BINARY" in os.environ or shutil.which("cove"):
         return
     reason = pytest.mark.skip(reason="there is no cove: build it, or set COVE_BINARY")

@@ -209,6 +209,7 @@ def test_errors_have_the_whole_traceback_without_colours(executor):
     assert executor.run_code_raise_errors("print(1)")[1] == "1\n", "it goes on"
 
 
+@pytest.mark.network
 def test_variables_and_packages(executor):
     executor.send_variables({"sent": {"k": [1, 2]}})
     assert executor("final_answer(sent['k'][1])")[0] == 2
@@ -301,6 +302,7 @@ def test_a_kernel_of_an_unknown_kind_is_the_default_one(config):
         assert executor("final_answer(1)")[0] == 1
 
 
+@pytest.mark.network
 def test_an_agent_of_smolagents(config):
     smolagents = pytest.importorskip("smolagents")
 

@@ -19,6 +19,7 @@ from sandbox.python_executer import SandboxPythonExecutor
 pytestmark = [needs_root, pytest.mark.usefixtures("at_vm_server")]
 
 
+@pytest.mark.network
 def test_the_rest_service():
     with AgentVMManager(
         AgentVMConfig(unique_container_name=True, runtime_env={"FOO": "BAR"})
@@ -36,6 +37,7 @@ def test_the_rest_service():
         assert "serving" in manager.tail_server_logs()
 
 
+@pytest.mark.network
 def test_packages_are_installed_from_the_index():
     """With uv, in both services: what one installs the other sees, and the machine's neighbour does not."""
     with SandboxExecutor(

@@ -415,12 +415,15 @@ def test_without_the_policy_it_stays_dead():
 # --- SSH -------------------------------------------------------------------------------------
 
 
-def test_ssh_calls_over_the_api(tmp_path):
+def test_ssh_calls_over_the_api(tmp_path, monkeypatch):
+    """As in a machine without an sshd, whether or not this one has one: see test_vm_ssh.py for those."""
+    monkeypatch.setattr(SSHClient, "_has_sshd", lambda self: False)
     manager = VMManager(VMConfig(), ssh_cfg=SSHConfig(command_timeout=5))
     try:
         manager.create_container()
         ssh = manager.ssh
         ssh.connect()
+        assert ssh.over_api
         found = ssh.exec_command("echo $A; pwd", cwd="/tmp", env={"A": "b c"})
         assert found == {"status": 0, "stdout": "b c\n/tmp\n", "stderr": ""}
         assert ssh.exec_command("id -u", as_root=True)["stdout"] == "0\n"
@@ -469,40 +472,6 @@ def test_ssh_calls_over_the_api(tmp_path):
         manager.cleanup()
     with pytest.raises(SSHError):
         SSHClient(SSHConfig(port=1, initial_delay=0, max_retries=1)).connect()
-
-
-def test_real_ssh_where_the_machine_has_an_sshd(tmp_path):
-    pytest.importorskip("paramiko", reason="the package paramiko is not installed")
-    manager = VMManager(VMConfig(unique_container_name=True))
-    try:
-        box = manager.create_container()
-        install = (
-            "apt-get update -q && DEBIAN_FRONTEND=noninteractive "
-            "apt-get install -y -q --no-install-recommends openssh-server"
-        )
-        box.commands.run(install, user="root", timeout=300, check=True)
-        ssh = manager.ssh
-        ssh.connect()
-        assert not ssh.over_api
-        found = ssh.exec_command("id -un; echo $A; pwd", cwd="/tmp", env={"A": "b c"})
-        assert found == {"status": 0, "stdout": "user\nb c\n/tmp\n", "stderr": ""}
-        assert ssh.exec_command("id -u", as_root=True)["stdout"] == "0\n"
-        with pytest.raises(RemoteCommandError, match="status 3"):
-            ssh.exec_command("exit 3")
-        much = ssh.exec_command("head -c 5000000 /dev/zero >&2; echo done")
-        assert much["stdout"] == "done\n" and len(much["stderr"]) == 5000000
-        ssh.cfg.command_timeout = 2
-        with pytest.raises(TimeoutError, match="longer than 2 s"):
-            ssh.exec_command("sleep 100")
-        ssh.cfg.command_timeout = 60
-        (tmp_path / "code").mkdir()
-        (tmp_path / "code" / "a.py").write_text("1")
-        ssh.transfer_directory(tmp_path / "code", "/home/user/code")
-        assert ssh.get_sftp().listdir("/home/user/code") == ["a.py"]
-        shell = manager.ssh_shell()
-        assert "42" in ssh.send_command(shell, "echo $((6*7))", timeout=30)
-    finally:
-        manager.cleanup()
 
 
 def test_errors_are_a_family():

@@ -1,4 +1,5 @@
-"""What a sandbox could leave on a machine, to be compared before and after."""
+"""What a sandbox could leave on a machine, to be compared before and after. The machine is the scope that the tests
+run in (tools/scope): nobody else makes anything in it. Only loop devices are of all scopes."""
 
 import fcntl
 import fnmatch
@@ -69,29 +70,15 @@ def namespaces():
     return found - {os.readlink(f"/proc/self/ns/{kind}") for kind in KINDS}
 
 
-def somebodys(cgroup):
-    """Does a process live there that is none of ours?"""
-    try:
-        pids = {int(pid) for pid in pathlib.Path(cgroup, "cgroup.procs").read_text().split()}
-    except OSError:
-        return True                     # just removed
-    return bool(pids - family())
-
-
-def all_cgroups():
+def cgroups():
     """Those that come and go meanwhile are no error, which they are for pathlib's glob."""
     tops = {line.split()[1] for line in pathlib.Path("/proc/mounts").read_text().splitlines()
             if line.split()[2] in ("cgroup", "cgroup2")}
     return {path for top in tops for path, _, _ in os.walk(top)}
 
 
-def cgroups():
-    return {path for path in all_cgroups()
-            if not (os.path.basename(path).startswith("run-") and somebodys(path))}
-
-
 def cgroups_named(pattern):
-    return [pathlib.Path(path) for path in all_cgroups()
+    return [pathlib.Path(path) for path in cgroups()
             if fnmatch.fnmatch(os.path.basename(path), pattern)]
 
 
@@ -164,7 +151,7 @@ def traces(data):
             line.split(" path ")[-1] for line in output("btrfs", "subvolume", "list", str(volume))
         },
         "quotas": quotas(volume),
-        "loops": loops(),
+        "loops": {name for name in loops() if str(data) in name},
     }
     return {f"{kind}: {item}" for kind, items in kinds.items() for item in items}
 
@@ -177,28 +164,9 @@ def collect_orphans():
             os.waitpid(pid, 0)
 
 
-def is_shared(trace):
-    """What all keepers of a machine have in common: the last one to leave takes it away."""
-    return trace.startswith(("links: cove0", "rules: ")) or trace.endswith("/cove")
-
-
-def may_be_anothers(trace, data):
-    """Of another keeper, where there is one: its volume, and sandboxes of a server (run-* are a run's)."""
-    if trace.startswith(("mounts: ", "loops: ")):
-        return str(data) not in trace and "/run/cove" not in trace
-    return is_shared(trace) or "/cove/box-" in trace
-
-
-def others():
-    """Is somebody else's keeper here?"""
-    pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - family()
-    return any(comm(pid).startswith("cove-") for pid in pids)
-
-
 def left_over(before, cove, *options):
     """What is there and was not, and stays although keepers come, with these options, and sweep.
-    Others may use this machine: what comes and goes meanwhile is theirs, or of the sweepers
-    themselves."""
+    What comes and goes meanwhile is of the sweepers themselves."""
     collect_orphans()
     left = traces(cove.data) - before
     for _ in range(4):
@@ -207,6 +175,4 @@ def left_over(before, cove, *options):
         cove.run(*options, "sleep", "3")
         collect_orphans()
         left &= traces(cove.data)
-        if others():
-            left = {trace for trace in left if not may_be_anothers(trace, cove.data)}
     return left

@@ -19,6 +19,8 @@ from .guest import SLOWER
 from .proc import alive, children, wait_until
 
 READY = "cove: ready on "
+# Of a test's server little is asked: as large as by default, several at once would take much of a disk.
+VOLUME = {"volume.initial-bytes": 256 << 20, "volume.step-bytes": 512 << 20, "volume.low-bytes": 128 << 20}
 START_S = 90 * SLOWER                   # the first start makes a volume and template host
 
 
@@ -62,6 +64,8 @@ class Serve:
         self.log = self.folder / "serve.log"
         self.family = set()
         self.options, self.env = [*map(str, options)], env or {}
+        if not any("volume." in option for option in self.options):
+            self.options += [word for name, bytes in VOLUME.items() for word in ("--set", f"{name}={bytes}")]
         if listen:                      # None: where it listens by default
             self.options = ["--listen", listen, *self.options]
         self.start()
@@ -121,7 +125,7 @@ class Serve:
 
     def close(self):
         """Ends it, takes its volume off the machine; nothing of it is left then. (Only what is its
-        own is looked at: others may use the machine.)"""
+        own is looked at: other tests have servers too.)"""
         try:
             if self.running():
                 self.stop()
