@@ -1,108 +1,91 @@
-"""An upgrade from the release before: sandboxes, commands and terminals that the old server started go on under the
-new one, which finds the old one's records and speaks to its guests.
-
-The old release is the latest tag before this tree (v*), built from the tag itself. Without a tag there is no
-release to be compatible with, and in a shallow clone there is no way to tell: then the test is skipped and says so.
-COVE_PREVIOUS names a `cove` that was built elsewhere."""
+"""From one release to another and back: what the server before has started goes on under the next one, which finds
+its records and speaks to its guests. See releases.py and variants.py for which releases, household.py for what is
+looked at."""
 
 import os
-import pathlib
 import shutil
 import signal
-import subprocess
+import time
 
 import pytest
+import releases
 import tally
+import variants
 from helpers.cove import COVE
-from helpers.guest import ROOT
-from terminal import open_terminal, typed
-from world import Follower
+from history import History
+from household import Household
 
-CACHE = pathlib.Path(ROOT) / ".cache/previous"
-
-
-def git(*words):
-    done = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else ""
+HOWS = ("end", "kill")
+LOAD_S = 0.5                            # before and after
 
 
-def build(tag):
-    """The program of that release, with its guest inside; built once."""
-    made = CACHE / f"{tag}-{git('rev-parse', '--short', tag + '^{commit}')}" / "cove"
-    if made.exists():
-        return made
-    tree = made.parent / "tree"
-    shutil.rmtree(tree, ignore_errors=True)
-    tree.mkdir(parents=True)
-    with subprocess.Popen(["git", "-C", ROOT, "archive", tag], stdout=subprocess.PIPE) as archive:
-        subprocess.run(["tar", "-x", "-C", tree], stdin=archive.stdout, check=True)
-    for words in (["meson", "setup", "build"], ["ninja", "-C", "build", "cove"]):
-        subprocess.run(words, cwd=tree, check=True, capture_output=True)
-    shutil.copy(tree / "build/cove", made)
-    shutil.rmtree(tree)
-    return made
+def program(name):
+    """current, raw (the release of raw structs), released, or a variant of this tree."""
+    if name == "current":
+        return COVE
+    if name == "raw":
+        return releases.program(releases.RAW)
+    return releases.previous() if name == "released" else variants.program(name)
 
 
-@pytest.fixture(scope="module")
-def previous():
-    given = os.environ.get("COVE_PREVIOUS")
-    if given:
-        return pathlib.Path(given)
-    tag = git("describe", "--tags", "--match", "v*", "--abbrev=0", "HEAD^")
-    if not tag:
-        pytest.skip("no release is tagged before this commit (or the clone is shallow): COVE_PREVIOUS=FILE names one")
-    return build(tag)
+@pytest.fixture
+def begin(start, folder):
+    """A server of one release, with a household."""
+    def begin(name, *options):
+        shutil.copy(program(name), folder / "cove")
+        shared = folder / "shared"
+        shared.mkdir()
+        os.chown(shared, 1000, 1000)    # what the sandbox's user writes there is its owner's
+        world = start("--set", "pool.size=1", "--allow-mount", shared, *options)
+        return world, Household(world, shared)
+    return begin
 
 
-def replace(world, program):
-    """As an installation does: another file of the same name."""
-    new = world.folder / "cove.new"
-    shutil.copy(program, new)
-    os.replace(new, world.program())
-
-
-def restart(world, how):
+def stop(world, how):
     if how == "kill":
         world.signal(signal.SIGKILL, "monitor", "server", "keeper")
     else:
         world.process.send_signal(signal.SIGTERM)
         assert world.process.wait(30) == 0
         world.process.stdout.close()
+
+
+def upgrade(world, name, how):
+    """As an installation does: another file of the same name, and a restart."""
+    new = world.folder / "cove.new"
+    shutil.copy(program(name), new)
+    os.replace(new, world.program())
+    stop(world, how)
     world.start()
     tally.injected("upgrade")
 
 
-def check_upgrade(world, how):
-    box = world.box()
-    box.write("file", b"kept")
-    counting = Follower(box, "/bin/sh", "-c", "for i in $(seq 300); do echo $i; sleep 0.02; done")
-    terminal = open_terminal(box)
-    assert typed(box, terminal, "stty -echo; export WORD=kept", "echo begun") == "begun"
-    replace(world, COVE)
-    at = terminal.offset
-    terminal.close()
-    restart(world, how)
-    assert world.listed()[box.id]["state"] == "running"
-    again = box.wire(20).follow(terminal.pid, offset=at)
-    assert typed(box, again, "echo $WORD $((6 * 7))") == "kept 42"
-    again.close()
-    assert box.read("file") == b"kept"
-    assert counting.read()["exitCode"] == 0
-    assert counting.data == b"".join(b"%d\n" % i for i in range(1, 301))
-    assert box.run("echo $((6 * 7))") == "42\n"
-    assert world.ok("GET", f"/v1/sandboxes/{box.id}/stat")["pids"] >= 1
+def upgrade_under_load(world, house, name, how):
+    program(name)                       # built before anything waits for it
+    house.stream()
+    with History(world, f"to-{name}-{how}", workers=2, others=house.ids):
+        time.sleep(LOAD_S)
+        upgrade(world, name, how)
+        time.sleep(LOAD_S)
+    house.all_as_it_was()
+    house.stream_came_whole()
+
+
+def check_all(world, house):
+    house.paused_resume()
+    house.dead_one_restarts()
     fresh = world.box()
     assert fresh.run("echo new") == "new\n"
-    assert box.end() == 204
-    world.nothing_left_of(box.id)
+    house.can_end()
 
 
-@pytest.mark.parametrize("how", ["end", "kill"])
-def test_the_same_release_takes_over(start, how):
-    check_upgrade(start("--set", "pool.size=1"), how)
+FORTH = ["raw"] if releases.released() == releases.RAW else ["raw", "released"]
+SLICE = ("raw", "kill")
 
 
-@pytest.mark.parametrize("how", ["end", "kill"])
-def test_sandboxes_of_the_release_before_are_taken_over(previous, start, folder, how):
-    shutil.copy(previous, folder / "cove")
-    check_upgrade(start("--set", "pool.size=1"), how)
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("before", [*FORTH, "current"])
+def test_the_next_release_takes_over(begin, before, how):
+    world, house = begin(before)
+    upgrade_under_load(world, house, "current", how)
+    check_all(world, house)

@@ -147,7 +147,7 @@ class World(Serve):
 
     def traces(self, ident):
         """Everything on the machine that carries the name of one sandbox."""
-        places = [self.run_dir / "boxes", self.run_dir / "sockets", self.data / "volume/layers"]
+        places = [self.run_dir / "boxes", self.run_dir / "sockets", self.data / "paused", self.data / "volume/layers"]
         places += [pathlib.Path(path) for top in machine_cgroups() for path in (f"{top}/cove",)]
         found = []
         for place in places:
