@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -26,8 +27,10 @@ TROUBLE = (OSError, http.client.HTTPException, AssertionError, RpcError)
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """None of those that the kernel gives to clients: between two servers one of them could have it."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(20000, 32000))) as listener:
+            return listener.getsockname()[1]
 
 
 def wait_for(look, what, seconds, step=0.02):
