@@ -2,12 +2,15 @@
 
 import datetime
 import os
+import shutil
 import signal
 
+from helpers import machine
 from terminal import open_terminal, typed
 from world import Follower, wait_for
 
 COUNT = 250                             # lines of a stream, which takes about six seconds
+FORMER_BOOT = b"00000000-0000-0000-0000-000000000000"
 ENDS_S = 3                              # a deadline is the same if it differs by less
 
 
@@ -20,6 +23,21 @@ def same(now, was):
     assert now | {"ends": ""} == was | {"ends": ""}, (now, was)
     ends = [view.get("ends") for view in (now, was)]
     assert ends[0] == ends[1] or abs((moment(ends[0]) - moment(ends[1])).total_seconds()) < ENDS_S, ends
+
+
+def unreadable(box):
+    """Why nothing can be done with it for now; "" if something can."""
+    now = box.state()
+    return now.get("unreachable") or (now.get("reason", "") if now["state"] == "unreachable" else "")
+
+
+def repaired(path, data):
+    """The file is what it was, from one moment to the next."""
+    new = path.with_name(".repaired")
+    new.write_bytes(data)
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    new.replace(path)
 
 
 class Terminal:
@@ -130,6 +148,36 @@ class Household:
         self.pause(self.files, memory=False)
         self.look()
 
+    def machine_restarts(self):
+        """Between two servers: no process or cgroup survives, nothing is mounted, the run directory is empty, and the
+        boot is another one."""
+        boot = open("/proc/sys/kernel/random/boot_id", "rb").read().strip()
+        world = self.world
+        for ident in os.listdir(world.run_dir / "boxes"):
+            for pid in world.inside(ident):
+                os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: not world.inside(ident), f"{ident} does not die", 10)
+            for cgroup in machine.cgroups_named(f"box-{ident}"):
+                cgroup.rmdir()
+        machine.collect_orphans()
+        shutil.rmtree(world.run_dir)
+        for path in [world.data / "boot", *(world.data / "paused").iterdir()]:
+            data = path.read_bytes()
+            assert boot in data, path
+            path.write_bytes(data.replace(boot, FORMER_BOOT))
+        world.unmount()
+
+    def found_after_machine_restart(self):
+        """Those that were paused have their files; the others have ended, and say why."""
+        for box in self.boxes:
+            now = box.state()
+            if box in (self.paused, self.files):
+                assert now["state"] == "paused", now
+                self.resume(box)
+                self.files_there(box)
+            else:
+                assert now["state"] == "ended" and now["reason"], now
+
     def dead_one_restarts(self):
         os.kill(self.always.pid(), signal.SIGKILL)
 
@@ -142,8 +190,9 @@ class Household:
         self.files_there(self.always)
         self.look()
 
-    def can_end(self):
+    def can_end(self, but=None):
+        """but: the end of names of files that are never deleted."""
         for box in self.boxes:
             assert box.end() == 204
         for box in self.boxes:
-            self.world.nothing_left_of(box.id)
+            self.world.nothing_left_of(box.id, but)

@@ -1,7 +1,8 @@
 """From one release to another and back: what the server before has started goes on under the next one, which finds
-its records and speaks to its guests. See releases.py and variants.py for which releases, household.py for what is
-looked at."""
+its records and speaks to its guests. releases.py and variants.py say which releases, household.py what is looked at;
+docs/reliability.md has the promise."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -11,12 +12,15 @@ import pytest
 import releases
 import tally
 import variants
+from apart import CLIENT, Apart
 from helpers.cove import COVE
 from history import History
-from household import Household
+from household import Household, repaired, unreadable
+from stood import Stood, refused
+from tagged import number, read
+from world import TROUBLE, wait_for
 
-HOWS = ("end", "kill")
-LOAD_S = 0.5                            # before and after
+LOAD_S = 0.5                            # before an upgrade, and after it
 
 
 def program(name):
@@ -29,16 +33,29 @@ def program(name):
 
 
 @pytest.fixture
-def begin(start, folder):
+def shared(folder):
+    """A directory that sandboxes may be shown: what their user writes there is its owner's."""
+    path = folder / "shared"
+    path.mkdir()
+    os.chown(path, 1000, 1000)
+    return path
+
+
+@pytest.fixture
+def begin(start, folder, shared):
     """A server of one release, with a household."""
-    def begin(name, *options):
+    def begin(name, *options, **more):
         shutil.copy(program(name), folder / "cove")
-        shared = folder / "shared"
-        shared.mkdir()
-        os.chown(shared, 1000, 1000)    # what the sandbox's user writes there is its owner's
-        world = start("--set", "pool.size=1", "--allow-mount", shared, *options)
+        world = start("--set", "pool.size=1", "--allow-mount", shared, *options, **more)
         return world, Household(world, shared)
     return begin
+
+
+def install(world, name):
+    """As a package does: another file of the same name."""
+    new = world.folder / "cove.new"
+    shutil.copy(program(name), new)
+    os.replace(new, world.program())
 
 
 def stop(world, how):
@@ -50,28 +67,31 @@ def stop(world, how):
         world.process.stdout.close()
 
 
-def upgrade(world, name, how):
-    """As an installation does: another file of the same name, and a restart."""
-    new = world.folder / "cove.new"
-    shutil.copy(program(name), new)
-    os.replace(new, world.program())
+def restart(world, name, how):
+    install(world, name)
     stop(world, how)
     world.start()
     tally.injected("upgrade")
 
 
-def upgrade_under_load(world, house, name, how):
+def upgrade(world, house, name, how):
+    """Under load."""
     program(name)                       # built before anything waits for it
     house.stream()
     with History(world, f"to-{name}-{how}", workers=2, others=house.ids):
         time.sleep(LOAD_S)
-        upgrade(world, name, how)
+        restart(world, name, how)
         time.sleep(LOAD_S)
     house.all_as_it_was()
     house.stream_came_whole()
 
 
-def check_all(world, house):
+def can_make(world):
+    with contextlib.suppress(*TROUBLE):
+        return world.box().end() == 204
+
+
+def check_use(world, house):
     house.paused_resume()
     house.dead_one_restarts()
     fresh = world.box()
@@ -79,13 +99,176 @@ def check_all(world, house):
     house.can_end()
 
 
-FORTH = ["raw"] if releases.released() == releases.RAW else ["raw", "released"]
-SLICE = ("raw", "kill")
+BEFORE = ["raw"] if releases.released() == releases.RAW else ["raw", "released"]
+FORTH = [pytest.param(name, how, marks=pytest.mark.slice if (name, how) == ("raw", "kill") else ())
+         for name in [*BEFORE, "current"] for how in ("kill", "end")]
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("before", [*FORTH, "current"])
+@pytest.mark.parametrize("before, how", FORTH)
 def test_the_next_release_takes_over(begin, before, how):
     world, house = begin(before)
-    upgrade_under_load(world, house, "current", how)
-    check_all(world, house)
+    upgrade(world, house, "current", how)
+    check_use(world, house)
+
+
+def test_of_a_machine_that_was_restarted_the_paused_are_found(begin):
+    """The run directory is gone, and all processes: the notes of the release before are what there is."""
+    world, house = begin("raw")
+    install(world, "current")
+    stop(world, "kill")
+    house.machine_restarts()
+    world.start()
+    house.found_after_machine_restart()
+
+
+# ---- the same schema: there and back
+
+def plus_values(path):
+    """What a field that only `plus` knows has in a file: in it, in its order, its limits, its mounts."""
+    _, found = read(path)
+    order, = found[4]
+    return [number(value) for part in (found, order, *order.get(3, []), *order.get(6, []))
+            for value in part.get(variants.PLUS, [b""])]
+
+
+def all_plus(world, house):
+    """Every file of the household has it everywhere."""
+    for place in (world.run_dir / "boxes", world.data / "paused"):
+        for path in place.iterdir():
+            if path.name in house.ids:
+                assert set(plus_values(path)) == {variants.PLUS_VALUE}, (path, read(path))
+
+
+@pytest.mark.parametrize("how", ["kill", "end"])
+def test_a_release_with_more_fields_there_and_back(begin, how):
+    world, house = begin("plus")
+    all_plus(world, house)
+    upgrade(world, house, "current", how)
+    all_plus(world, house)
+    house.paused_resume()
+    house.pause_again()                 # records and notes are written anew
+    all_plus(world, house)
+    upgrade(world, house, "plus", how)
+    all_plus(world, house)
+    check_use(world, house)
+
+
+@pytest.mark.parametrize("how", ["kill", "end"])
+def test_a_release_with_fewer_fields_there_and_back(begin, how):
+    world, house = begin("minus")
+    upgrade(world, house, "current", how)
+    house.paused_resume()
+    house.pause_again()
+    upgrade(world, house, "minus", how)
+    house.paused_resume()
+    house.pause_again()
+    upgrade(world, house, "current", how)
+    check_use(world, house)
+
+
+# ---- a newer schema: the old release refuses, and nothing is lost
+
+@pytest.mark.parametrize("how", ["kill", "end"])
+@pytest.mark.parametrize("new, old", [("schema", "current"), ("current", "raw")])
+def test_an_older_release_refuses_and_touches_nothing(begin, new, old, how):
+    world, house = begin(new)
+    by_raw = old == "raw"
+    program(old)                        # built before anything waits for it
+    stop(world, how)
+    before = Stood(world, house, by_raw)
+    said = refused(world, program(old))
+    tally.injected("downgrade")
+    before.compare(Stood(world, house, by_raw))
+    house.processes_live()
+    if by_raw:
+        assert "boxes" in said or "user_version" in said or "newer" in said, said
+    else:
+        line, = [line for line in said.splitlines() if "newer release" in line]
+        assert "schema" in line and len(said.splitlines()) == 1, said
+    world.start()
+    house.all_as_it_was()
+    check_use(world, house)
+
+
+# ---- keeper and server of different releases
+
+@pytest.mark.parametrize("keeper, server", [("raw", "current"), ("current", "raw"), ("plus", "current"),
+                                            ("current", "plus"), ("minus", "current"), ("current", "minus")])
+def test_a_keeper_and_a_server_of_different_releases(begin, shared, keeper, server):
+    class Mixed(Apart):
+        pass
+
+    Mixed.program_of_keeper, Mixed.shared = program(keeper), shared
+    world, house = begin(server, "--user", CLIENT, kind=Mixed)
+    if server == "plus":                # the keeper remembers what it was ordered
+        for path in (world.run_dir / "boxes").iterdir():
+            order, = read(path)[1][4]
+            assert [number(value) for value in order[variants.PLUS]] == [variants.PLUS_VALUE], path
+    house.all_as_it_was()
+    world.signal(signal.SIGKILL, "monitor", "server")
+    world.start()
+    house.all_as_it_was()
+    if server == "raw":                 # its own keeper would be one
+        check_use(world, house)
+        return
+    house.stream()
+    world.end_keeper()                  # the server has to do with one of its own release from now on
+    wait_for(lambda: can_make(world), "no keeper takes its place", 20, 0.2)
+    house.all_as_it_was()
+    house.stream_came_whole()
+    check_use(world, house)
+
+
+# ---- files that cannot be read
+
+DAMAGE = {
+    "changed": lambda path, data: path.write_bytes(data[:60] + bytes([data[60] ^ 1]) + data[61:]),
+    "cut": lambda path, data: path.write_bytes(data[:len(data) // 2]),
+    "a directory": lambda path, data: (path.unlink(), path.mkdir()),
+    "a link": lambda path, data: (path.unlink(), path.symlink_to("nowhere")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_cannot_be_read_is_kept_and_comes_back(begin, damage):
+    world, house = begin("current")
+    notes, records = world.data / "paused", world.run_dir / "boxes"
+    paths = {notes / house.paused.id: house.paused, notes / house.files.id: house.files,
+             records / house.running.id: house.running}
+    stop(world, "kill")
+    good = {path: path.read_bytes() for path in paths}
+    for path, data in good.items():
+        DAMAGE[damage](path, data)
+    for _ in range(2):                  # it is the same at the next start
+        world.start()
+        tally.injected("unreadable file")
+        house.processes_live()
+        for path, box in paths.items():
+            why = unreadable(box)
+            assert path.name in world.listed() and "cannot be read" in why, why
+            assert box.wire().get("/health").status == 502, "it cannot be reached"
+        if damage in ("changed", "cut"):
+            assert all(path.with_name(path.name + ".damaged").exists() for path in paths)
+            assert "damaged" in world.told()
+        assert house.always.run("echo $((6 * 7))") == "42\n"
+        stop(world, "kill")
+    world.start()
+    for path, data in good.items():
+        repaired(path, data)
+    wait_for(lambda: all(box.state()["state"] == house.views[box.id]["state"] and not unreadable(box)
+                         for box in paths.values()), lambda: [box.state() for box in paths.values()], 20)
+    house.all_as_it_was()
+    for path in paths:
+        path.with_name(path.name + ".damaged").unlink(missing_ok=True)
+    check_use(world, house)
+
+
+def test_what_cannot_be_read_can_be_ended(begin):
+    world, house = begin("current")
+    stop(world, "kill")
+    for path in (world.data / "paused" / house.files.id, world.run_dir / "boxes" / house.running.id):
+        DAMAGE["changed"](path, path.read_bytes())
+    world.start()
+    house.can_end(but=".damaged")
+    for path in (world.data / "paused", world.run_dir / "boxes"):
+        assert [name.suffix for name in path.iterdir() if house.ids & {name.stem}] == [".damaged"]

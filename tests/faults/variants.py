@@ -11,51 +11,101 @@ import shutil
 import subprocess
 import sys
 
-from releases import CACHE, RAW, ROOT, Unavailable, alone, ensure, make
+from releases import CACHE, ROOT, Unavailable, alone, make
 
 KEPT = 8                                # builds of former states of the tree
 
 
 class Source(dict):
-    """Texts of a tree by path, changed in place. Each anchor must be there, once."""
+    """Texts of a tree by path, changed in place. What a patch looks for must be there, once."""
 
-    def replace(self, path, old, new):
-        if self.get(path, "").count(old) != 1:
-            raise Unavailable(f"a patch no longer fits: {old!r} is {self.get(path, '').count(old)} times in {path}")
-        self[path] = self[path].replace(old, new)
-
-    def add_member(self, path, struct, line):
-        """At the end of a struct's definition."""
-        found = re.findall(rf"^struct {struct} {{.*?^}};$", self.get(path, ""), re.M | re.S)
+    def find(self, pattern, what):
+        """Path and match of the one place."""
+        found = [(path, match) for path, text in self.items() for match in re.finditer(pattern, text, re.M | re.S)]
         if len(found) != 1:
-            raise Unavailable(f"a patch no longer fits: struct {struct} is defined {len(found)} times in {path}")
-        self[path] = self[path].replace(found[0], found[0].removesuffix("};") + f"    {line}\n}};")
+            raise Unavailable(f"a patch no longer fits: {what} is there {len(found)} times"
+                              f"{''.join(' ' + path for path, _ in found)}")
+        return found[0]
+
+    def replace(self, pattern, what, new):
+        """new: a text, or what makes one of the match."""
+        path, match = self.find(pattern, what)
+        new = new(match) if callable(new) else new
+        self[path] = self[path][:match.start()] + new + self[path][match.end():]
+
+    def tables(self):
+        """Every table of tagged fields, with the name of the struct that it describes."""
+        found = {}
+        for text in self.values():
+            for name, rest in re.findall(r"^(?:static )?const struct tag_field (\w+)\[\] = {\n(.*?)^};", text, re.M | re.S):
+                struct = re.findall(r"TAG_\w+\([^,]+,[^,]+, struct (\w+),", rest)
+                if not struct or len(set(struct)) != 1:
+                    raise Unavailable(f"a patch no longer fits: table {name} describes {set(struct)}")
+                found[name] = struct[0]
+        missing = KNOWN - set(found)
+        if missing:
+            raise Unavailable(f"a patch no longer fits: there is no table {', '.join(sorted(missing))}")
+        return found
 
 
-def raw_gpus(source):
-    """D1: one more field in what the keepers of RAW wrote whole."""
-    source.add_member("src/keep/record.h", "keep_create", "uint64_t gpus;")
+PLUS, PLUS_VALUE = 0x7E57, 4711         # tag and value of a field that only `plus` knows
+# What a release may lack in each table; None: all the rest would mean something else without it.
+OPTIONAL = {
+    "limits_fields": "io_weight",
+    "order_mount_fields": None,
+    "order_fields": "snapshot",
+    "boxfile_fields": "pids_refused",
+    "hello_fields": "release",
+    "request_fields": "u.socket.v6",
+    "state_fields": "flush_us",
+    "limit_met_fields": "use",
+    "template_fields": "workdir",
+    "reply_fields": "status",
+    "birth_fields": "usr",
+    "birth_reply_fields": "said.msg",
+}
+KNOWN = set(OPTIONAL)
 
 
-VARIANTS = {"raw-gpus": raw_gpus}
-OF_RAW = ("raw-gpus",)
+def plus(source):
+    """Each struct has one more member, each table one more row, and its value is never the default."""
+    tables = source.tables()
+    for struct in set(tables.values()):
+        source.replace(rf"^struct {struct} {{[^;].*?^}};", f"struct {struct}",
+                       lambda match: match[0].removesuffix("};") + "    uint64_t plus;\n};")
+    for table, struct in tables.items():
+        source.replace(rf"^(?:static )?const struct tag_field {table}\[\] = {{\n", table,
+                       lambda match, struct=struct: f"{match[0]}    TAG_ROW({PLUS}, TAG_UINT, struct {struct}, plus),\n")
+    source.replace(r"^static int64_t load_number\([^)]*\)\n{\n", "load_number",
+                   lambda match: f'{match[0]}    if (!strcmp(f->name, "plus"))\n        return {PLUS_VALUE};\n')
 
 
-def git(*words, at=ROOT):
-    return subprocess.run(["git", "-C", at, *words], capture_output=True, check=True).stdout
+def minus(source):
+    """Each table has one row less."""
+    for table in source.tables():
+        if table not in OPTIONAL:
+            raise Unavailable(f"table {table} is new: say in variants.py which of its fields a release may lack")
+        if OPTIONAL[table]:
+            member = re.escape(OPTIONAL[table])
+            source.replace(rf"(const struct tag_field {table}\[\] = {{\n(?:(?!^}};).)*?)"
+                           rf"^    TAG_ROW\([^,]+,[^,]+,[^,]+, {member}\b[^\n]*\),\n", f"{member} of {table}",
+                           lambda match: match[1])
 
 
-def files(name):
-    """Path and content of every file of the tree that is varied."""
-    if name in OF_RAW:
-        ensure(RAW)
-        names = git("ls-tree", "-r", "-z", "--name-only", RAW).split(b"\0")
-        with_text = ((path.decode(), git("show", f"{RAW}:{path.decode()}")) for path in names if path)
-    else:
-        names = git("ls-files", "-c", "-o", "-z", "--exclude-standard").split(b"\0")
-        with_text = ((path.decode(), (ROOT / path.decode()).read_bytes()) for path in sorted(set(names))
-                     if path and (ROOT / path.decode()).is_file())
-    return {path: text for path, text in with_text if path.startswith(("src/", "tests/", "tools/", "meson"))}
+def schema(source):
+    """The keeper's files are of a schema that this tree does not know."""
+    source.replace(r"\bKEEP_SCHEMA = (\d+),", "KEEP_SCHEMA", lambda match: f"KEEP_SCHEMA = {int(match[1]) + 1},")
+
+
+VARIANTS = {"plus": plus, "minus": minus, "schema": schema}
+
+
+def files():
+    """Path and content of every file of the tree that a build may want."""
+    names = subprocess.run(["git", "-C", ROOT, "ls-files", "-c", "-o", "-z", "--exclude-standard"],
+                           capture_output=True, check=True, text=True).stdout.split("\0")
+    return {name: (ROOT / name).read_bytes() for name in sorted(set(names))
+            if name.startswith(("src/", "tests/", "tools/", "meson")) and (ROOT / name).is_file()}
 
 
 def write(tree, contents):
@@ -83,7 +133,7 @@ def forget_old():
 
 def program(name):
     """The `cove` of that variant."""
-    contents = files(name)
+    contents = files()
     source = Source({path: text.decode() for path, text in contents.items()
                      if path.startswith("src/") and path.endswith((".c", ".h"))})
     VARIANTS[name](source)
