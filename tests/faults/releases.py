@@ -62,7 +62,8 @@ def alone():
 
 def make(tree, made):
     """Builds nothing but `cove`, which has its guest inside. Equal sources in another directory are in ccache."""
-    env = os.environ | {"CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1", "CC": "gcc"}
+    env = {"CCACHE_DIR": str(ROOT / ".cache/ccache")} | os.environ | {
+        "CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1", "CC": "ccache gcc" if shutil.which("ccache") else "gcc"}
     meson = "/usr/bin/meson" if os.path.exists("/usr/bin/meson") else "meson"
     for words in ([meson, "setup", "build"], ["ninja", "-C", "build", "cove"]):
         done = subprocess.run(words, cwd=tree, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -76,6 +76,8 @@ def plus(source):
     for table, struct in tables.items():
         source.replace(rf"^(?:static )?const struct tag_field {table}\[\] = {{\n", table,
                        lambda match, struct=struct: f"{match[0]}    TAG_ROW({PLUS}, TAG_UINT, struct {struct}, plus),\n")
+    source.replace(r"^static_assert\(sizeof\(struct limits\) == LIMIT_COUNT", "the size of struct limits",
+                   "static_assert(sizeof(struct limits) > LIMIT_COUNT")
     source.replace(r"^static int64_t load_number\([^)]*\)\n{\n", "load_number",
                    lambda match: f'{match[0]}    if (!strcmp(f->name, "plus"))\n        return {PLUS_VALUE};\n')
 
