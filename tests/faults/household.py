@@ -25,12 +25,6 @@ def same(now, was):
     assert ends[0] == ends[1] or abs((moment(ends[0]) - moment(ends[1])).total_seconds()) < ENDS_S, ends
 
 
-def unreadable(box):
-    """Why nothing can be done with it for now; "" if something can."""
-    now = box.state()
-    return now.get("unreachable") or (now.get("reason", "") if now["state"] == "unreachable" else "")
-
-
 def repaired(path, data):
     """The file is what it was, from one moment to the next."""
     new = path.with_name(".repaired")

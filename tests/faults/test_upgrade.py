@@ -13,13 +13,14 @@ import releases
 import tally
 import variants
 from apart import CLIENT, Apart
+from helpers import boxfile
 from helpers.cove import COVE
 from history import History
-from household import Household, repaired, unreadable
+from household import Household, repaired
 from stood import Stood, refused
-from tagged import number, read
 from world import TROUBLE, wait_for
 
+BACK_S = 40                             # a file is looked at again twice a minute, or when somebody asks
 LOAD_S = 0.5                            # before an upgrade, and after it
 
 
@@ -123,20 +124,25 @@ def test_of_a_machine_that_was_restarted_the_paused_are_found(begin):
 
 # ---- the same schema: there and back
 
-def plus_values(path):
-    """What a field that only `plus` knows has in a file: in it, in its order, its limits, its mounts."""
-    _, found = read(path)
-    order, = found[4]
-    return [number(value) for part in (found, order, *order.get(3, []), *order.get(6, []))
-            for value in part.get(variants.PLUS, [b""])]
+ORDER, LIMITS, MOUNTS = 4, 3, 6         # tags: of a file, and of its order
+
+
+def plus_values(items):
+    return [int.from_bytes(value, "little") for tag, value in items if tag == variants.PLUS]
+
+
+def inside(items, *tags):
+    return [boxfile.fields(value) for tag, value in items if tag in tags]
 
 
 def all_plus(world, house):
-    """Every file of the household has it everywhere."""
-    for place in (world.run_dir / "boxes", world.data / "paused"):
-        for path in place.iterdir():
-            if path.name in house.ids:
-                assert set(plus_values(path)) == {variants.PLUS_VALUE}, (path, read(path))
+    """Every file of the household has what only `plus` knows: in it, in its order, its limits and its mounts."""
+    for path in [*(world.run_dir / "boxes").iterdir(), *(world.data / "paused").iterdir()]:
+        if path.name in house.ids:
+            _, _, items = boxfile.read(path)
+            order, = inside(items, ORDER)
+            for part in [items, order, *inside(order, LIMITS, MOUNTS)]:
+                assert plus_values(part) == [variants.PLUS_VALUE], (path, part)
 
 
 @pytest.mark.parametrize("how", ["kill", "end"])
@@ -202,8 +208,8 @@ def test_a_keeper_and_a_server_of_different_releases(begin, shared, keeper, serv
     world, house = begin(server, "--user", CLIENT, kind=Mixed)
     if server == "plus":                # the keeper remembers what it was ordered
         for path in (world.run_dir / "boxes").iterdir():
-            order, = read(path)[1][4]
-            assert [number(value) for value in order[variants.PLUS]] == [variants.PLUS_VALUE], path
+            order, = inside(boxfile.read(path)[2], ORDER)
+            assert plus_values(order) == [variants.PLUS_VALUE], path
     house.all_as_it_was()
     world.signal(signal.SIGKILL, "monitor", "server")
     world.start()
@@ -231,10 +237,11 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_what_cannot_be_read_is_kept_and_comes_back(begin, damage):
+    """A note of files without processes; a record; and a note of frozen processes, whose record is enough."""
     world, house = begin("current")
-    notes, records = world.data / "paused", world.run_dir / "boxes"
-    paths = {notes / house.paused.id: house.paused, notes / house.files.id: house.files,
-             records / house.running.id: house.running}
+    note, record = world.data / "paused" / house.files.id, world.run_dir / "boxes" / house.running.id
+    lost = {note: house.files, record: house.running}
+    paths = [*lost, world.data / "paused" / house.paused.id]
     stop(world, "kill")
     good = {path: path.read_bytes() for path in paths}
     for path, data in good.items():
@@ -243,23 +250,26 @@ def test_what_cannot_be_read_is_kept_and_comes_back(begin, damage):
         world.start()
         tally.injected("unreadable file")
         house.processes_live()
-        for path, box in paths.items():
-            why = unreadable(box)
-            assert path.name in world.listed() and "cannot be read" in why, why
-            assert box.wire().get("/health").status == 502, "it cannot be reached"
+        for path, box in lost.items():
+            now = box.state()
+            assert now["state"] == house.views[box.id]["state"] and "cannot be read" in now["unreachable"], now
+            assert box.wire().get("/health").status >= 500
+        assert not house.paused.state().get("unreachable")
         if damage in ("changed", "cut"):
             assert all(path.with_name(path.name + ".damaged").exists() for path in paths)
             assert "damaged" in world.told()
         assert house.always.run("echo $((6 * 7))") == "42\n"
         stop(world, "kill")
     world.start()
-    for path, data in good.items():
-        repaired(path, data)
-    wait_for(lambda: all(box.state()["state"] == house.views[box.id]["state"] and not unreadable(box)
-                         for box in paths.values()), lambda: [box.state() for box in paths.values()], 20)
+    for path in lost:
+        repaired(path, good[path])
+    wait_for(lambda: not any("unreachable" in box.state() for box in lost.values()),
+             lambda: [box.state() for box in lost.values()], BACK_S)
     house.all_as_it_was()
     for path in paths:
         path.with_name(path.name + ".damaged").unlink(missing_ok=True)
+        if path.is_dir():
+            path.rmdir()                # the note's place: it cannot be written anew there
     check_use(world, house)
 
 

@@ -83,15 +83,20 @@ def plus(source):
 
 
 def minus(source):
-    """Each table has one row less."""
+    """Each table has one row less: it is neither read nor written, and the member has its default."""
+    source.replace(r"^struct tag_field {.*?^};", "struct tag_field",
+                   lambda match: match[0].removesuffix("};") + "    bool gone;\n};")
+    source.replace(r"\bif \(t->tag == tag\)", "the search for a row", "if (t->tag == tag && !t->gone)")
+    source.replace(r"\bsize_t n = (f->max \? MIN\(\(size_t\)get_count\(f, s\), f->max\) : 1;)", "the writing of a row",
+                   lambda match: f"size_t n = f->gone ? 0 : {match[1]}")
     for table in source.tables():
         if table not in OPTIONAL:
             raise Unavailable(f"table {table} is new: say in variants.py which of its fields a release may lack")
         if OPTIONAL[table]:
             member = re.escape(OPTIONAL[table])
-            source.replace(rf"(const struct tag_field {table}\[\] = {{\n(?:(?!^}};).)*?)"
-                           rf"^    TAG_ROW\([^,]+,[^,]+,[^,]+, {member}\b[^\n]*\),\n", f"{member} of {table}",
-                           lambda match: match[1])
+            source.replace(rf"(const struct tag_field {table}\[\] = {{\n(?:(?!^}};).)*?"
+                           rf"^    TAG_ROW\([^,]+,[^,]+,[^,]+, {member}\b[^\n]*)\),\n", f"{member} of {table}",
+                           lambda match: f"{match[1]}, .gone = true),\n")
 
 
 def schema(source):
