@@ -52,8 +52,8 @@ def start(folder):
     machine.collect_orphans()
     started = []
 
-    def begin(*options, env=None, folder=folder):
-        started.append(World(folder, *options, env=env))
+    def begin(*options, env=None, folder=folder, kind=World):
+        started.append(kind(folder, *options, env=env))
         return started[-1]
 
     yield begin

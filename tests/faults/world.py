@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -27,8 +28,10 @@ TROUBLE = (OSError, http.client.HTTPException, AssertionError, RpcError)
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """None of those that the kernel gives to clients: between two servers one of them could have it."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(20000, 32000))) as listener:
+            return listener.getsockname()[1]
 
 
 def wait_for(look, what, seconds, step=0.02):
@@ -146,18 +149,18 @@ class World(Serve):
         lines = self.call("GET", "/metrics").body.decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
-    def traces(self, ident):
-        """Everything on the machine that carries the name of one sandbox."""
-        places = [self.run_dir / "boxes", self.run_dir / "sockets", self.data / "volume/layers"]
+    def traces(self, ident, but=None):
+        """Everything on the machine that carries the name of one sandbox. but: how those end that may."""
+        places = [self.run_dir / "boxes", self.run_dir / "sockets", self.data / "paused", self.data / "volume/layers"]
         places += [pathlib.Path(path) for top in machine_cgroups() for path in (f"{top}/cove",)]
         found = []
         for place in places:
             with contextlib.suppress(OSError):
                 found += [str(place / name) for name in os.listdir(place) if ident in name]
-        return found
+        return [path for path in found if not but or not path.endswith(but)]
 
-    def nothing_left_of(self, ident):
-        wait_for(lambda: not self.traces(ident), lambda: f"left of {ident}: {self.traces(ident)}", 20)
+    def nothing_left_of(self, ident, but=None):
+        wait_for(lambda: not self.traces(ident, but), lambda: f"left of {ident}: {self.traces(ident, but)}", 20)
 
     def finish(self):
         """Ends what lives and itself; nothing of it is on the machine then."""
@@ -195,9 +198,9 @@ class World(Serve):
         wait_for(lambda: not self.left(), lambda: f"left behind: {self.left()}", 20, 0.1)
 
     def recorded(self):
-        """Sandboxes that the next keeper would find."""
+        """Sandboxes that the next keeper would find; a damaged file is nobody's."""
         try:
-            return os.listdir(self.run_dir / "boxes")
+            return [name for name in os.listdir(self.run_dir / "boxes") if not name.endswith(".damaged")]
         except OSError:
             return []
 
