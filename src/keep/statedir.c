@@ -28,12 +28,19 @@ static int put_whole(int dir, const char *id, struct str bytes, bool lasting)
 {
     char draft[NAME_ROOM];
     AUTO(closep) int fd = -1;
+    int error;
 
     snprintf(draft, sizeof(draft), ".%s", id);
     fd = openat(dir, draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || write(fd, bytes.p, bytes.n) != (ssize_t)bytes.n || (lasting && fsync(fd)))
+    if (fd < 0)
         return -1;
-    return renameat(dir, draft, dir, id);
+    if (write(fd, bytes.p, bytes.n) == (ssize_t)bytes.n && (!lasting || !fsync(fd)) &&
+        !renameat(dir, draft, dir, id))
+        return 0;
+    error = errno;
+    unlinkat(dir, draft, 0); /* nobody would ever remove it */
+    errno = error;
+    return -1;
 }
 
 /* A kill ends a write between two pages, never within one. */

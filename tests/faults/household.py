@@ -1,5 +1,6 @@
 """Sandboxes of every kind in one server, and what each of them must still have after whatever was done to it."""
 
+import contextlib
 import datetime
 import os
 import shutil
@@ -149,7 +150,8 @@ class Household:
         world = self.world
         for ident in os.listdir(world.run_dir / "boxes"):
             for pid in world.inside(ident):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):   # it went with the one before
+                    os.kill(pid, signal.SIGKILL)
             wait_for(lambda: not world.inside(ident), f"{ident} does not die", 10)
             for cgroup in machine.cgroups_named(f"box-{ident}"):
                 cgroup.rmdir()

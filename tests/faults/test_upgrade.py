@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import time
 
 import pytest
@@ -14,7 +15,7 @@ import tally
 import variants
 from apart import CLIENT, Apart
 from helpers import boxfile
-from helpers.cove import COVE
+from helpers.cove import CLEAR, COVE
 from history import History
 from household import Household, repaired
 from stood import Stood, refused
@@ -122,6 +123,21 @@ def test_of_a_machine_that_was_restarted_the_paused_are_found(begin):
     house.found_after_machine_restart()
 
 
+def test_a_takeover_that_was_killed_half_way_is_finished(begin):
+    """The directories of the old release become links in two steps: one is before the first, one behind it."""
+    world, house = begin("raw")
+    stop(world, "kill")
+    (world.data / ".paused").symlink_to("paused-3")
+    (world.run_dir / "boxes").rename(world.run_dir / ".boxes")
+    (world.run_dir / "boxes").symlink_to("boxes-3")
+    refused(world, program("raw"))      # it would find no records, and take everything for nobody's
+    house.processes_live()
+    install(world, "current")
+    world.start()
+    house.all_as_it_was()
+    check_use(world, house)
+
+
 # ---- the same schema: there and back
 
 ORDER, LIMITS, MOUNTS = 4, 3, 6         # tags: of a file, and of its order
@@ -177,9 +193,9 @@ def test_a_release_with_fewer_fields_there_and_back(begin, how):
 @pytest.mark.parametrize("how", ["kill", "end"])
 @pytest.mark.parametrize("new, old", [("schema", "current"), ("current", "raw")])
 def test_an_older_release_refuses_and_touches_nothing(begin, new, old, how):
-    world, house = begin(new)
+    world, house = begin(old)
+    upgrade(world, house, new, how)
     by_raw = old == "raw"
-    program(old)                        # built before anything waits for it
     stop(world, how)
     before = Stood(world, house, by_raw)
     said = refused(world, program(old))
@@ -211,6 +227,9 @@ def test_a_keeper_and_a_server_of_different_releases(begin, shared, keeper, serv
             order, = inside(boxfile.read(path)[2], ORDER)
             assert plus_values(order) == [variants.PLUS_VALUE], path
     house.all_as_it_was()
+    done = subprocess.run([world.program(), "run", "--data-dir", world.data, "--run-dir", world.run_dir, "echo", "here"],
+                          capture_output=True, text=True, env=CLEAR, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "here\n"), done
     world.signal(signal.SIGKILL, "monitor", "server")
     world.start()
     house.all_as_it_was()
