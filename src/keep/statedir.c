@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { PAGE = 4096, NAME_ROOM = 64 };
+enum { PAGE = 4096, NAME_ROOM = 64, FIRST_SCHEMA = 3 };
 
 /* ---- one file ---- */
 
@@ -182,7 +182,7 @@ int statedir_open(const char *parent, const char *name, struct err *err)
     char target[NAME_ROOM], leads[NAME_ROOM] = "";
     int fd;
 
-    snprintf(target, sizeof(target), "%s-%d", name, KEEP_SCHEMA);
+    snprintf(target, sizeof(target), "%s-%d", name, FIRST_SCHEMA);
     if (at >= 0 && readlinkat(at, name, leads, sizeof(leads) - 1) > 0 && strcmp(leads, target))
         return err_set(err, ERR_CONFLICT,
                        "%s/%s leads to %s, not to %s: start the release that "

@@ -1,8 +1,9 @@
 /* statedir.h - where the keeper's files are: a directory with one file for each sandbox, and the
  * number of the schema that they have.
  *
- * <parent>/<name> is a link to <name>-<schema>, so that release 46eceed, which knows no schema but
- * follows no link, stops there before it takes what it cannot read for nobody's.
+ * <parent>/<name> is a link to <name>-3, so that release 46eceed, which knows no schema but follows
+ * no link, stops there before it takes what it cannot read for nobody's. From schema 3 on the number
+ * in <dir>/schema decides, and the link stays as it is.
  *
  * <dir>/schema, in the data and the run directory, is a number in decimal: the newest schema that
  * a keeper used there. Who knows only older ones leaves everything as it is. */

@@ -99,20 +99,9 @@ def minus(source):
                            lambda match: f"{match[1]}, .gone = true),\n")
 
 
-MIGRATION = """
-    if (at >= 0 && readlinkat(at, name, leads, sizeof(leads) - 1) > 0 && strcmp(leads, target)) {
-        if (unlinkat(at, name, 0) || renameat(at, leads, at, name))
-            return err_sys(err, "bring %s/%s along", parent, name);
-        memset(leads, 0, sizeof(leads));
-    }
-"""
-
-
 def schema(source):
-    """The keeper's files are of a schema that this tree does not know; what this tree wrote is brought along."""
+    """The keeper's files are of a schema that this tree does not know."""
     source.replace(r"\bKEEP_SCHEMA = (\d+),", "KEEP_SCHEMA", lambda match: f"KEEP_SCHEMA = {int(match[1]) + 1},")
-    source.replace(r'^    snprintf\(target, sizeof\(target\), "%s-%d", name, KEEP_SCHEMA\);\n', "the name of a directory",
-                   lambda match: match[0] + MIGRATION)
 
 
 VARIANTS = {"plus": plus, "minus": minus, "schema": schema}
