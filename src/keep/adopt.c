@@ -321,7 +321,7 @@ bool adopt_is_name(const char *name)
 
     if (strlen(name) > ORDER_ID_MAX)
         return false;
-    memcpy(id, name, strlen(name));
+    snprintf(id, sizeof(id), "%s", name);
     return order_id_valid(id);
 }
 
