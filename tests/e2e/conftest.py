@@ -198,10 +198,12 @@ def as_root():
 
 @pytest.fixture(scope="session")
 def cove(workspace):
-    """`cove run` on a data directory of the session's own; its volume is made by the first test."""
+    """`cove run` on a data directory of the session's own."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to limit, map and mount")
     data = os.path.join(workspace, "data")
+    # A small volume: several sessions at once would fill a disk otherwise.
+    Keeper(data, os.path.join(workspace, "first"), "--set", f"volume.initial-bytes={512 << 20}").stop()
     made = Cove(data)
     yield made
     made.close()

@@ -27,9 +27,6 @@ def for_anybody(folder):
     return path
 
 
-VOLUME = ("--set", f"volume.initial-bytes={512 << 20}")     # by default a disk would be filled by a few of them
-
-
 class Cove:
     """A data directory and the commands that use it, always with keepers of their own."""
 
@@ -37,7 +34,7 @@ class Cove:
         self.data = pathlib.Path(data)
 
     def words(self, *words):
-        return [COVE, "run", "--private", "--data-dir", self.data, *VOLUME, *words]
+        return [COVE, "run", "--private", "--data-dir", self.data, *words]
 
     def run(self, *words, status=0, input=b"", timeout=50, **more):
         """Runs to the end; words are options and the command. Output is bytes."""
