@@ -114,7 +114,8 @@ void args_print_size(int64_t bytes, char *out, size_t n)
 
     while (unit < 4 && bytes && !(bytes & 1023))
         bytes >>= 10, unit++;
-    snprintf(out, n, "%lld%.1s", (long long)bytes, unit ? &size_units[unit - 1] : "");
+    /* a precision of its own: gcc 12 ends with an internal error on "%.1s" here without -O */
+    snprintf(out, n, "%lld%.*s", (long long)bytes, unit ? 1 : 0, &size_units[unit ? unit - 1 : 0]);
 }
 
 static void print_cpus(int64_t v, char *out, size_t n)

@@ -2,8 +2,8 @@
  * number of the schema that they have.
  *
  * <parent>/<name> is a link to <name>-3, so that release 46eceed, which knows no schema but follows
- * no link, stops there before it takes what it cannot read for nobody's. From schema 3 on the number
- * in <dir>/schema decides, and the link stays as it is.
+ * no link, stops there before it takes what it cannot read for nobody's. From schema 3 on the
+ * number in <dir>/schema decides, and the link stays as it is.
  *
  * <dir>/schema, in the data and the run directory, is a number in decimal: the newest schema that
  * a keeper used there. Who knows only older ones leaves everything as it is. */
