@@ -21,7 +21,7 @@ SECONDS = ROOT / "tests/seconds.tsv"
 RED, OFF = ("\033[31m", "\033[m") if sys.stdout.isatty() else ("", "")
 TAIL = 40
 AT_ONCE = 4                             # runs of tests, beside a build: they mostly wait
-TESTS = ("", "network")                 # lanes of tests
+TESTS = ("", "network", "served")       # lanes of tests
 SHARD_S, UNKNOWN_S = 75, 10
 DISK_GIB = 10                           # what the tests may hold at any moment
 SLOWEST = 10
@@ -35,7 +35,7 @@ class Job:
     needs: list = field(default_factory=list)       # stages
     env: dict = field(default_factory=dict)
     seconds: float = UNKNOWN_S          # about
-    lane: str = ""                      # at most one of a lane at a time: "build", "deps", "network", "idle"
+    lane: str = ""                      # at most one of a lane at a time: "build", "deps", "idle" and those of TESTS
     result: Path = None                 # of pytest, with its cases
     number: int = 0                     # among those of its stage
     rank: float = 0                     # how long until the last of what waits for it is done
