@@ -166,7 +166,7 @@ TEST(silence_upstream_becomes_a_failure_in_time)
     if (start(6)) {
         before = clock_ms();
         CHECK_INT(lab_inside(&s, LAB_USER, ask, &(struct ask){ "quiet", 1 }), DNS_SERVFAIL);
-        CHECK(clock_ms() - before >= 550 && clock_ms() - before < LAB_MS);
+        CHECK(clock_ms() - before >= 550 && clock_ms() - before < 5000);
         CHECK_INT(lab_inside(&s, LAB_USER, ask, &(struct ask){ "quiet", 1, .tcp = true }),
                   DNS_SERVFAIL);
         stop();
