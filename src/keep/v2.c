@@ -138,7 +138,7 @@ static void write_limits(const struct limits *from, uint64_t to[LIMITS])
     to[6] = from->log_bytes, to[7] = from->lifetime_ms;
 }
 
-/* What is not terminated comes out so: whoever checks it then says so. */
+/* A text without an end stays one: the checks behind this refuse it. */
 static void read_order(const struct v2_create *from, struct order *to)
 {
     *to =

@@ -88,7 +88,7 @@ class Household:
         self.world.ok("POST", f"/v1/sandboxes/{box.id}/resume", {})
 
     def look(self):
-        """What is to be compared with later."""
+        """What a later look is compared with."""
         listed = self.world.listed()
         self.views = {ident: listed[ident] for ident in self.ids}
 

@@ -3,7 +3,7 @@
 
 tests/faults/released names the commit of the last release that landed: the last commit of each issue moves it. The
 first release whose state is read for good is RAW: its files are C structs, written whole.
-A clone that lacks such a commit fetches it. Whoever cannot is told so: nothing is skipped.
+A clone that lacks such a commit fetches it; a clone that cannot fails with the reason. Nothing is skipped.
 
     python3 tests/faults/releases.py prepare        builds what the slice of `make check` needs
     python3 tests/faults/releases.py COMMIT...      builds those, and prints where they are

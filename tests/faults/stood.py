@@ -12,7 +12,7 @@ from helpers.cove import CLEAR
 
 REFUSES_S = 60
 SMALL = 1 << 20                         # of larger files name, size and time are enough
-LOCKS = ("data/serve.lock",)            # whoever starts writes his pid there: it is what keeps two from starting
+LOCKS = ("data/serve.lock",)            # a server that starts writes its pid there, and keeps a second one from starting
 # Release 46eceed opens its store and says where it listens before its keeper ends it.
 RAW_TOUCHES = ("data/server.json", "data/serve/cove.db", "data/serve/cove.db-wal", "data/serve/cove.db-shm")
 
