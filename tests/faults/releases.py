@@ -66,7 +66,7 @@ def make(tree, made):
         "CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1", "CC": "ccache gcc" if shutil.which("ccache") else "gcc"}
     meson = "/usr/bin/meson" if os.path.exists("/usr/bin/meson") else "meson"
     # hardly optimised: it is built to be taken over, once
-    for words in ([meson, "setup", "build", "-Dbuildtype=debug", "-Doptimization=1", "-Dwerror=false"], ["ninja", "-C", "build", "cove"]):
+    for words in ([meson, "setup", "build", "-Dbuildtype=plain", "-Doptimization=1", "-Dwerror=false"], ["ninja", "-C", "build", "cove"]):
         done = subprocess.run(words, cwd=tree, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
             raise Unavailable(f"{made.parent.name}: {' '.join(words)} failed in {tree}:\n{done.stdout[-3000:]}")
