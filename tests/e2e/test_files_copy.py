@@ -5,10 +5,7 @@ import stat
 
 import pytest
 
-from helpers.sdk import PREVIOUS
-
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+pytestmark = pytest.mark.core
 
 
 def rpc(guest, method, **body):

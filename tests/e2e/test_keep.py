@@ -27,10 +27,8 @@ from helpers.keeper import (
     request,
 )
 from helpers.proc import alive, wait_until
-from helpers.sdk import PREVIOUS
 
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+pytestmark = pytest.mark.core
 
 MIB = 1 << 20
 FORKS = """

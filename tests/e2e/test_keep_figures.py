@@ -9,10 +9,8 @@ import pytest
 from helpers.cove import CLEAR, COVE
 from helpers.keeper import OPEN, REPLY, VERB, full, request
 from helpers.proc import wait_until
-from helpers.sdk import PREVIOUS
 
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+pytestmark = pytest.mark.core
 
 MIB = 1 << 20
 POPULATE = """

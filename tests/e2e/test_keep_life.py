@@ -26,10 +26,8 @@ from helpers.keeper import (
 )
 from helpers.machine import cgroups_named, collect_orphans, left_over, traces
 from helpers.proc import alive, wait_until
-from helpers.sdk import PREVIOUS
 
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+pytestmark = pytest.mark.core
 
 MIB = 1 << 20
 OLD_RECORD = pathlib.Path(ROOT) / "tests/data/46eceed/boxes/plain"

@@ -13,10 +13,8 @@ from helpers import boxfile
 from helpers.keeper import ENDED, FILES_ONLY, OPEN, STAY, Refused, full, limits_body, request
 from helpers.machine import cgroups_named, collect_orphans
 from helpers.proc import alive, wait_until
-from helpers.sdk import PREVIOUS
 
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+pytestmark = pytest.mark.core
 
 MIB = 1 << 20
 FORMER = b"00000000-0000-0000-0000-000000000000"

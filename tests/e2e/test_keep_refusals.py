@@ -25,9 +25,6 @@ from helpers.keeper import (
     request,
 )
 from helpers.proc import wait_until
-from helpers.sdk import PREVIOUS
-
-pytestmark = pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")
 
 NOBODY = 65534
 

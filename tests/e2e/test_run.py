@@ -13,10 +13,8 @@ import pytest
 
 from helpers.cove import CLEAR, FAILED
 from helpers.proc import wait_until
-from helpers.sdk import PREVIOUS
 
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+pytestmark = pytest.mark.core
 
 
 # --- how it ends -----------------------------------------------------------------------------

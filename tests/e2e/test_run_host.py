@@ -5,10 +5,6 @@ import shutil
 
 import pytest
 
-from helpers.sdk import PREVIOUS
-
-pytestmark = pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")
-
 WHEEL = r'''
 import hashlib, base64, zipfile
 files = {

@@ -12,9 +12,6 @@ import pytest
 from helpers import proc
 from helpers.cove import CLEAR
 from helpers.machine import collect_orphans, left_over, traces
-from helpers.sdk import PREVIOUS
-
-pytestmark = pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")
 
 LONG = os.environ.get("COVE_LONG") == "1"
 GRACE_S = 10                            # what is younger may be somebody's who is just making it

@@ -8,9 +8,6 @@ import time
 import pytest
 
 from helpers.cove import TIMED_OUT
-from helpers.sdk import PREVIOUS
-
-pytestmark = pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")
 
 MIB = 1 << 20
 EAT = "b = []\nwhile True: b.append(bytearray(1 << 20))"

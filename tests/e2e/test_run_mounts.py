@@ -11,10 +11,6 @@ import pytest
 
 from helpers.cove import FAILED
 from helpers.proc import wait_until
-from helpers.sdk import PREVIOUS
-
-pytestmark = pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")
-
 
 SOMEBODY = 4321                         # an ordinary user of this machine
 FIRST_ID = 0x30000000                   # ids from here on are sandboxes'

@@ -9,10 +9,8 @@ import pytest
 
 from helpers.cove import COVE
 from helpers.guest import ROOT
-from helpers.sdk import PREVIOUS
 
-pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(600),
-              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PACKAGES = "sudo,python3"
 HOOKS = ['chroot "$1" useradd -m -s /bin/bash user',

@@ -8,10 +8,8 @@ import subprocess
 import pytest
 
 from helpers.cove import CLEAR, FAILED, for_anybody
-from helpers.sdk import PREVIOUS
 
-pytestmark = [pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough"),
-              pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")]
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
 NOBODY = 65534
 
 

@@ -9,11 +9,9 @@ import time
 import pytest
 
 from helpers.cove import CLEAR
-from helpers.sdk import PREVIOUS
 from helpers.terminal import Terminal
 
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+pytestmark = pytest.mark.core
 
 SHELL = ["-e", "PS1=at:", "bash", "--norc", "--noprofile"]
 

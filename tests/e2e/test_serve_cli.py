@@ -16,12 +16,10 @@ import pytest
 from helpers.cli import Cli, box, cli  # noqa: F401: the last two are fixtures
 from helpers.cove import CLEAR, COVE
 from helpers.proc import wait_until
-from helpers.sdk import PREVIOUS
 from helpers.serve import Serve
 from helpers.terminal import Terminal
 
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+pytestmark = pytest.mark.core
 
 ID = r"i[a-z0-9]{20}"
 

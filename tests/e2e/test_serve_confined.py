@@ -22,11 +22,9 @@ from helpers import machine, proc
 from helpers.cove import CLEAR, for_anybody
 from helpers.guest import SANITIZED, SLOWER
 from helpers.proc import wait_until
-from helpers.sdk import PREVIOUS
 from helpers.serve import Serve
 
-pytestmark = [pytest.mark.skipif(PREVIOUS, reason="about processes: once is enough"),
-              pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give it up"),
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give it up"),
               pytest.mark.skipif(SANITIZED, reason="a sanitizer's build is not confined"),
               pytest.mark.timeout(120)]
 

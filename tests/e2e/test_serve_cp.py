@@ -16,11 +16,9 @@ import pytest
 
 from helpers.cli import box, cli  # noqa: F401: fixtures
 from helpers.cove import CLEAR, COVE
-from helpers.sdk import PREVIOUS
 from helpers.terminal import Terminal
 
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="speaks to no SDK: once is enough")]
+pytestmark = pytest.mark.core
 
 
 def tree(path):

@@ -21,11 +21,9 @@ from helpers import machine, proc
 from helpers.cove import CLEAR, for_anybody
 from helpers.guest import SANITIZED, SLOWER
 from helpers.proc import wait_until
-from helpers.sdk import PREVIOUS
 from helpers.serve import READY, Serve
 
-pytestmark = [pytest.mark.skipif(PREVIOUS, reason="about processes: once is enough"),
-              pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to limit, map and mount"),
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to limit, map and mount"),
               pytest.mark.timeout(180)]
 
 KEY, PASSWORD = "e2b_" + 10 * "c0de", "correct-horse-battery"

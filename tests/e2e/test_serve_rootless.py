@@ -17,11 +17,9 @@ from helpers import machine, proc
 from helpers.cove import CLEAR, for_anybody
 from helpers.guest import SANITIZED, SLOWER
 from helpers.proc import wait_until
-from helpers.sdk import PREVIOUS
 from helpers.serve import Serve
 
-pytestmark = [pytest.mark.skipif(PREVIOUS, reason="about processes: once is enough"),
-              pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else"),
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else"),
               pytest.mark.timeout(120)]
 NOBODY = 65534
 

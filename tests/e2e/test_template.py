@@ -13,10 +13,8 @@ import pytest
 
 from helpers import proc
 from helpers.archive import COVE, Registry, Tar, bomb, raw_header
-from helpers.sdk import PREVIOUS
 
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="no SDK is part of this: once is enough")]
+pytestmark = pytest.mark.core
 
 
 @pytest.fixture

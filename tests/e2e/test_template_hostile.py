@@ -11,10 +11,8 @@ import uuid
 import pytest
 
 from helpers.archive import Registry, Tar, bomb, raw_header
-from helpers.sdk import PREVIOUS
 
-pytestmark = [pytest.mark.core,
-              pytest.mark.skipif(PREVIOUS, reason="no SDK is part of this: once is enough")]
+pytestmark = pytest.mark.core
 
 
 @pytest.fixture(params=["root", "ordinary"])
