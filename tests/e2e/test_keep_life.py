@@ -53,6 +53,7 @@ def test_a_sandbox_outlives_the_keeper_and_is_adopted(start_keeper):
         guest.run("sh", "-c", "echo kept > file")
         started = guest.start("sh", "-c", "while :; do date +%s%N > /tmp/new; mv /tmp/new /tmp/now; sleep 0.01; done")
         started.close()
+        wait_until(lambda: "now" in guest.run("ls", "/tmp").split(), "the command has begun")
         keeper.kill()
         first = time.monotonic()
         assert alive(before["pid"])

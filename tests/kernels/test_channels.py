@@ -1,4 +1,5 @@
 """Kernels through their WebSocket, in both dialects."""
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -296,6 +297,39 @@ def test_a_kernel_that_does_not_start_is_dead_with_a_reason(start_service, start
     kernel = service.start_kernel(name="broken")
     dead = wait_for(lambda: (m := model(service, kernel))["execution_state"] == "dead" and m, "death", 120)
     assert word in dead["reason"]
+    service.end_kernel(kernel)
+
+
+def test_a_socket_opens_when_the_kernel_answers(service):
+    """nbclient waits a second for the first answer, however long the kernel takes to start."""
+    add_spec(service, "late", ["sh", "-c", "sleep 3; exec python3 -m ipykernel_launcher -f \"$0\"", "{connection_file}"])
+    begun = time.monotonic()
+    kernel = service.start_kernel(name="late")
+    assert time.monotonic() - begun < 2.5, "the kernel is made known before it answers"
+    with contextlib.closing(service.connect(kernel)):
+        assert time.monotonic() - begun > 3
+        assert model(service, kernel)["execution_state"] == "idle"
+    service.end_kernel(kernel)
+
+
+def test_a_kernel_that_is_removed_before_it_answers_has_no_socket(service):
+    add_spec(service, "never", ["sh", "-c", "exec sleep 1000", "{connection_file}"])
+    kernel = service.start_kernel(name="never")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(service.connect, kernel)
+        time.sleep(0.3)
+        assert not waiting.done()
+        service.end_kernel(kernel)
+        with pytest.raises(websocket.WebSocketBadStatusException, match="404"):
+            waiting.result(30)
+
+
+def test_a_kernel_that_never_answers_has_a_socket_to_be_told(start_service):
+    service = start_service("--set", "kernel.start-ms=1000", "--set", "kernel.park=0")
+    add_spec(service, "silent", ["sh", "-c", "exec sleep 1000", "{connection_file}"])
+    kernel = service.start_kernel(name="silent")
+    with contextlib.closing(service.connect(kernel)):
+        wait_for(lambda: model(service, kernel)["execution_state"] == "dead", "death", 120)
     service.end_kernel(kernel)
 
 

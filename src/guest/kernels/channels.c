@@ -462,6 +462,17 @@ static int find_session(struct call *c, char *out, size_t n, struct err *err)
     return 0;
 }
 
+/* Jupyter's own server opens no socket before the kernel answers, and clients count on it: nbclient
+ * gives the first answer a second. A kernel that never answers has one all the same, to be told. */
+static int await_kernel(struct kernel *k, struct err *err)
+{
+    struct err why = { 0 };
+
+    if (k->state == KERNEL_STARTING)
+        engine_put(kernel_engine(k, co_in(kernels_limits.start_ms), &why));
+    return k->removed ? err_set(err, ERR_NOT_FOUND, "kernel %s was removed", k->id) : 0;
+}
+
 int channels_serve(struct call *call, void *body, struct err *err)
 {
     static const char *const protocols[] = { V1, NULL };
@@ -474,7 +485,8 @@ int channels_serve(struct call *call, void *body, struct err *err)
 
     (void)body;
     k = jupyter_kernel(call, err);
-    if (!k || jupyter_check_origin(call, err) || find_session(call, session, sizeof(session), err))
+    if (!k || jupyter_check_origin(call, err) ||
+        find_session(call, session, sizeof(session), err) || await_kernel(k, err))
         return -1;
     r = ws_accept(call, &ws, protocols, err);
     if (r <= 0)
