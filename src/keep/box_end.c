@@ -3,6 +3,7 @@
  * Everything that ends one goes through box_end(): the signal; the rest happens when pid 1 is gone.
  */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,4 +201,12 @@ void box_on_ended(struct source *s)
     keeper_event_ended(b, status, &last);
     keeper_reply(&b->end, b->id, NULL, &last); /* nothing of it runs; whoever asked need not wait */
     box_free(b);
+}
+
+void box_notice_end(struct box *b)
+{
+    struct pollfd p = { .fd = b->ended.fd, .events = POLLIN };
+
+    if (p.fd >= 0 && poll(&p, 1, 0) > 0)
+        box_on_ended(&b->ended);
 }

@@ -39,6 +39,8 @@ static int do_thaw(struct verb_call *v, struct err *err)
     struct box *b = v->box;
     struct keep_state state;
 
+    if (b->noted) /* it sleeps then: without its note it would be gone, files too */
+        box_notice_end(b);
     if (b->phase == PHASE_ASLEEP) {
         if (lifetime_ms)
             b->order.limits.lifetime_ms = lifetime_ms;

@@ -100,6 +100,20 @@ def test_one_whose_processes_are_killed_keeps_its_files(client, layer, note):
     check_files(client)
 
 
+def test_a_request_that_overtakes_the_end_of_its_processes_finds_its_files(start_keeper):
+    """The keeper hears of both in one turn, of the request first."""
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = make_paused(client)
+        keeper.process.send_signal(signal.SIGSTOP)
+        client.send(request("thaw", "one"))
+        end(pid)
+        keeper.process.send_signal(signal.SIGCONT)
+        assert client.answer().state["fresh"] == 1
+        check_files(client)
+        assert not client.events
+
+
 @pytest.mark.parametrize("frozen_before", [False, True])
 def test_one_may_keep_its_files_alone(client, layer, note, frozen_before):
     pid = make_paused(client)
