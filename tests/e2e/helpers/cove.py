@@ -74,8 +74,8 @@ class Cove:
     @contextlib.contextmanager
     def started(self, *words, **more):
         """The process itself; ended with everything it has when the block is left."""
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(self.words(*words), env=CLEAR, **pipes | more)
+        usual = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": CLEAR}
+        process = subprocess.Popen(self.words(*words), **usual | more)
         try:
             yield process
         finally:
