@@ -76,24 +76,35 @@ static void describe_end(const struct told *t, char *out, size_t n)
     snprintf(out, n, "%s: %s", t->reason[0] ? t->reason : "itself", why);
 }
 
+/* Heard when it is told, not when a coroutine gets to it: a machine that has ended may be given to
+ * nobody, and the next one of the same name must not be taken for it. */
+static bool ended_at_once(const struct told *t)
+{
+    AUTO(live_releasep) struct live *l = table_hold(t->control, t->ref);
+    char why[240];
+
+    if (!l)
+        return pool_ended(t->control, t->ref);
+    if (l->s.state != SANDBOX_CREATING)
+        return false;
+    /* whoever creates it has the lock, and will ask; unless he replaced it himself */
+    if (strcmp(t->reason, "request") != 0) {
+        describe_end(t, why, sizeof(why));
+        l->machine_gone = true;
+        err_set(&l->fault, ERR_UPSTREAM, "the sandbox ended while it was being created: %s", why);
+    }
+    return true;
+}
+
 static void machine_ended(const struct told *t)
 {
     AUTO(live_releasep) struct live *l = table_hold(t->control, t->ref);
     char why[240];
     struct err err = { 0 };
 
-    if (!l) {
-        pool_ended(t->control, t->ref);
+    if (!l)
         return;
-    }
     describe_end(t, why, sizeof(why));
-    if (l->s.state == SANDBOX_CREATING) {  /* whoever creates it has the lock, and will ask */
-        if (!strcmp(t->reason, "request")) /* he replaced it himself */
-            return;
-        l->machine_gone = true;
-        err_set(&l->fault, ERR_UPSTREAM, "the sandbox ended while it was being created: %s", why);
-        return;
-    }
     if (l->s.state == SANDBOX_ENDING || live_lock(l, &err)) /* by us, then */
         return;
     if (l->s.state != SANDBOX_ENDED) {
@@ -187,21 +198,24 @@ static void handle(void *arg)
 void control_event(void *arg, const struct machine_event *e)
 {
     struct control *c = *(struct control **)arg;
-    struct told *t;
+    struct told t = {
+        .control = c, .kind = e->kind, .limit = e->limit, .value = e->value, .use = e->use
+    };
+    struct told *later;
 
     if (!c || c->deaf)
         return;
-    t = xcalloc(1, sizeof(*t));
-    *t = (struct told){
-        .control = c, .kind = e->kind, .limit = e->limit, .value = e->value, .use = e->use
-    };
-    snprintf(t->ref, sizeof(t->ref), "%s", e->ref ? e->ref : "");
-    snprintf(t->reason, sizeof(t->reason), "%s", e->reason ? e->reason : "");
-    snprintf(t->text, sizeof(t->text), "%s", e->text ? e->text : "");
-    if (!control_go(c, handle, t))
+    snprintf(t.ref, sizeof(t.ref), "%s", e->ref ? e->ref : "");
+    snprintf(t.reason, sizeof(t.reason), "%s", e->reason ? e->reason : "");
+    snprintf(t.text, sizeof(t.text), "%s", e->text ? e->text : "");
+    if (t.kind == MACHINE_ENDED && ended_at_once(&t))
         return;
-    log_error("no memory to hear of a machine", KV("sandbox", t->ref));
-    free(t);
+    later = xmalloc(sizeof(*later));
+    *later = t;
+    if (!control_go(c, handle, later))
+        return;
+    log_error("no memory to hear of a machine", KV("sandbox", t.ref));
+    free(later);
 }
 
 /* ---- for readers ---- */
