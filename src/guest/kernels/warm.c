@@ -250,9 +250,12 @@ static void write_request(const struct warm_request *r, struct buf *b)
 
 static int send_request(struct warm *w, const struct buf *b, int64_t until, struct err *err)
 {
-    while (send(w->sock, b->data, b->len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+    while (send(w->sock, b->data, b->len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+        if (errno == EPIPE || errno == ECONNRESET)
+            return 0; /* it has ended: look_after() hears its last word, and tells who waits */
         if (errno != EAGAIN || co_wait(w->sock, CO_OUT, until))
             return err_sys(err, "asking for a kernel");
+    }
     return 0;
 }
 
