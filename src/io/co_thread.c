@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -81,11 +82,14 @@ int co_go(co_fn *fn, void *arg, struct co_ref *out)
     struct co *c = co_new(fn, arg);
     pthread_attr_t attr;
     pthread_t t;
+    sigset_t signals;
     int e;
 
     if (!c)
         return -1;
+    sigfillset(&signals); /* they are the first thread's, which may take them from a signalfd */
     pthread_attr_init(&attr);
+    pthread_attr_setsigmask_np(&attr, &signals);
     pthread_attr_setstacksize(&attr, STACK);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     e = pthread_create(&t, &attr, thread, c);
