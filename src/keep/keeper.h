@@ -155,7 +155,7 @@ struct box *box_find(struct keeper *k, const char *id);
 int box_create(struct keeper *k, struct client *c, const struct keep_request *r, struct err *err);
 void box_continue(struct box *b); /* it has its slot now */
 void box_end(struct box *b, enum keep_reason reason);
-void box_end_again(struct box *b); /* the first time may have failed */
+void box_end_again(struct box *b);  /* the first time may have failed */
 void box_notice_end(struct box *b); /* of its processes, which the loop may not have come to yet */
 void box_state(const struct box *b, struct keep_state *out);
 void box_measure(struct box *b,
