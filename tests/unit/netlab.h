@@ -317,6 +317,18 @@ static inline void lab_map(pid_t pid, const char *file, uint32_t index)
 
 enum lab_who { LAB_HOST_ROOT, LAB_ROOT, LAB_USER };
 
+__attribute__((noreturn)) static inline void lab_be(enum lab_who who, int down,
+                                                    int (*fn)(const void *), const void *arg)
+{
+    unsigned id = who == LAB_USER ? 1000 : 0;
+    char byte;
+
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || read(down, &byte, 1) != 1 ||
+        (who != LAB_HOST_ROOT && (setresgid(id, id, id) || setresuid(id, id, id))))
+        _exit(254);
+    _exit(fn(arg));
+}
+
 /* Runs fn in the sandbox's network: as the host's root, as root of a user namespace with the ids a
  * sandbox has, or as uid 1000 of it. What fn returns (0 to 255). */
 static inline int lab_inside(const struct net_slot *s, enum lab_who who, int (*fn)(const void *),
@@ -324,29 +336,31 @@ static inline int lab_inside(const struct net_slot *s, enum lab_who who, int (*f
 {
     int up[2], down[2], status = 0;
     char byte = 0;
-    pid_t pid;
+    pid_t pid, self = 0;
 
     CHECK(!pipe2(up, O_CLOEXEC) && !pipe2(down, O_CLOEXEC));
     fflush(stdout);
-    pid = fork();
+    pid = test_fork(0);
     if (!pid) {
-        unsigned id = who == LAB_USER ? 1000 : 0;
-
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (setns(s->ns, CLONE_NEWNET) || (who != LAB_HOST_ROOT && unshare(CLONE_NEWUSER)) ||
-            write(up[1], &byte, 1) != 1 || read(down[0], &byte, 1) != 1 ||
-            (who != LAB_HOST_ROOT && (setresgid(id, id, id) || setresuid(id, id, id))))
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) || setns(s->ns, CLONE_NEWNET))
             _exit(254);
-        _exit(fn(arg));
+        pid = test_fork(who == LAB_HOST_ROOT ? 0 : CLONE_NEWUSER);
+        if (!pid)
+            lab_be(who, down[0], fn, arg);
+        if (pid < 0 || write(up[1], &pid, sizeof(pid)) != sizeof(pid) ||
+            waitpid(pid, &status, 0) != pid)
+            _exit(254);
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 255);
     }
-    CHECK_INT(read(up[0], &byte, 1), 1);
+    close(up[1]); /* if it fails, we see the end */
+    CHECK_INT(read(up[0], &self, sizeof(self)), sizeof(self));
     if (who != LAB_HOST_ROOT) {
-        lab_map(pid, "uid_map", s->index);
-        lab_map(pid, "gid_map", s->index);
+        lab_map(self, "uid_map", s->index);
+        lab_map(self, "gid_map", s->index);
     }
     CHECK_INT(write(down[1], &byte, 1), 1);
     CHECK_INT(waitpid(pid, &status, 0), pid);
-    close(up[0]), close(up[1]), close(down[0]), close(down[1]);
+    close(up[0]), close(down[0]), close(down[1]);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 

@@ -2,11 +2,13 @@
 #include "test.h"
 
 #include <errno.h>
+#include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -117,4 +119,11 @@ int main(void)
         fflush(stdout);
     }
     return failed != 0;
+}
+
+int test_fork(unsigned long long namespaces)
+{
+    struct clone_args args = { .flags = namespaces, .exit_signal = SIGCHLD };
+
+    return (int)syscall(SYS_clone3, &args, sizeof(args));
 }

@@ -74,6 +74,10 @@ extern const char *const test_once[1];
                       got_ ? got_ : "(null)", want_);                                              \
     } while (0)
 
+/* fork(), into new namespaces, of a process with one thread: a sanitizer's run-time starts one of
+ * its own after fork(), which counts as a task and may not call unshare(). */
+int test_fork(unsigned long long namespaces);
+
 /* Runs fn as the first coroutine and returns when all have ended. CHECK inside it ends the whole
  * program (a jump between stacks would be no test), after printing what failed. */
 void test_co(void (*fn)(void *), void *arg);

@@ -102,7 +102,7 @@ static pid_t start(void (*work)(void))
     pid_t pid;
 
     CHECK_INT(pipe2(go, O_CLOEXEC), 0);
-    pid = fork();
+    pid = test_fork(0);
     if (!pid) {
         char byte;
 
@@ -175,7 +175,7 @@ static void fork_many(void)
     int n = 0;
 
     for (;; n++) {
-        pid_t pid = fork();
+        pid_t pid = test_fork(0);
 
         if (!pid)
             sleep_long();

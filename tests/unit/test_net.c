@@ -285,9 +285,14 @@ TEST(the_keeper_dials_a_port_of_a_sandbox)
     netmaker_stop(&m);
 }
 
-/* A namespace whose owner is a user namespace of its own, as without root. */
+/* A namespace whose owner is a user namespace of its own, as without root. The thread sanitizer's
+ * own thread keeps us from entering it. */
 static pid_t make_owned(int *ns)
 {
+#if defined(__SANITIZE_THREAD__)
+    errno = EINVAL;
+    return *ns = -1;
+#endif
     struct clone_args a = { .flags = CLONE_NEWUSER | CLONE_NEWNET, .exit_signal = SIGCHLD };
     char path[64];
     pid_t pid = (pid_t)syscall(SYS_clone3, &a, sizeof(a));
@@ -308,7 +313,7 @@ TEST(whoever_made_a_user_namespace_dials_in_its_network_without_root)
     pid_t pid = make_owned(&ns);
 
     if (pid < 0) {
-        printf("# skipped: this user can make no user namespace (%s)\n", strerror(errno));
+        printf("# skipped: this user can enter no user namespace (%s)\n", strerror(errno));
         return;
     }
     CHECK(ns >= 0);
