@@ -14,7 +14,7 @@ from e2b import AsyncSandbox, Sandbox
 
 from helpers import proc, there
 from helpers.cove import Cove
-from helpers.guest import SANITIZED, Guest
+from helpers.guest import FRUGAL, Guest
 from helpers.keeper import Keeper, Names
 from helpers.sdk import PREVIOUS
 from helpers.serve import Serve
@@ -123,7 +123,7 @@ def guest(request):
         now = started.settle(wanted=len(idle), timeout=10 + KEEP_S)
         assert len(now) <= len(idle), f"descriptors: {set(idle.items()) ^ set(now.items())}"
         assert started.wire.running().keys() == running
-        if not SANITIZED:               # their allocators keep what is freed
+        if FRUGAL:
             grown = started.rss_kib() - memory
             assert grown < GROWTH_KIB, f"the guest has grown by {grown} KiB"
         started.stop()

@@ -221,6 +221,7 @@ def test_who_leaves_a_terminal_can_come_back_to_it(sandbox):
     sandbox.pty.send_stdin(first.pid, b"stty -echo; PS1=; echo one-$((1+1))\n")
     read_until(first, b"one-2")
     first.disconnect()
+    time.sleep(0.3)                     # what comes before the guest hears of that goes where nobody reads
     sandbox.pty.send_stdin(first.pid, b"echo two-$((1+2))\n")
     time.sleep(0.3)
     second = sandbox.pty.connect(first.pid, timeout=50)

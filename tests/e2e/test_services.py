@@ -15,7 +15,7 @@ import zipfile
 import pytest
 
 from helpers import proc
-from helpers.guest import BINARY, SANITIZED, SLOWER
+from helpers.guest import BINARY, SANITIZED, SLOWER, THREADED
 from helpers.proc import wait_until
 from helpers.services import Services
 
@@ -75,6 +75,7 @@ def test_one_that_is_killed_is_started_again(start_services):
 
 
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer needs more room than any limit of memory gives")
+@pytest.mark.skipif(THREADED, reason="without memory there is no stack to answer on")
 def test_who_waits_for_one_that_cannot_start_is_told_why(start_services):
     made = start_services()
     resource.prlimit(made.process.pid, resource.RLIMIT_AS, (1 << 20, resource.RLIM_INFINITY))

@@ -93,7 +93,8 @@ def one_run(world, shim, site, occurrence, network):
 
 
 def check_after(world, keeper):
-    """What was there before works, and a new one too."""
+    """What was there before works, and a new one too. Who comes while the keeper starts anew is told to try again."""
+    wait_for(lambda: keeper.wire().get("/health").status != 503, "a keeper", PATIENCE_S)
     assert keeper.run("echo here") == "here\n"
     def create():
         return world.call("POST", "/v1/sandboxes", {"timeout": 3600, "network": "open"})

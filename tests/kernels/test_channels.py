@@ -52,8 +52,10 @@ def test_questions_are_answered(kernel):
 
 
 def test_completion_inspection_history_and_control_are_requests_like_others(kernel):
-    run = kernel.follow(kernel.send("complete_request", {"code": "impor", "cursor_pos": 5}))
-    assert "import" in run.reply["content"]["matches"]
+    def complete():                     # IPython gives up after a moment, which on a busy machine is too short
+        run = kernel.follow(kernel.send("complete_request", {"code": "impor", "cursor_pos": 5}))
+        return run.reply["content"]["matches"]
+    assert "import" in wait_for(complete, "completions", 30)
     run = kernel.follow(kernel.send("kernel_info_request", {}, channel="control"))
     assert run.reply["content"]["language_info"]["name"] == "python" and run.reply["channel"] == "control"
 

@@ -15,6 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 BINARY = pathlib.Path(os.environ.get("COVE_GUEST", ROOT / "build/cove-guest"))
 CODE = BINARY.read_bytes()
 SANITIZED = b"__asan_init" in CODE or b"__tsan_init" in CODE
+THREADED = b"co_thread.c" in CODE       # -Dcoroutines=threads: a stack for each connection
+FRUGAL = not SANITIZED and not THREADED  # idle it has the memory it had before: others' allocators keep what is freed
 SLOWER = 4 if SANITIZED else 1          # how much longer a sanitized guest may take
 COMPLAINTS = ("Sanitizer", "runtime error", "assertion", "Assertion")
 
