@@ -8,6 +8,7 @@ import time
 import pytest
 
 from helpers.cove import TIMED_OUT
+from helpers.proc import wait_until
 
 MIB = 1 << 20
 EAT = "b = []\nwhile True: b.append(bytearray(1 << 20))"
@@ -170,8 +171,9 @@ def test_processor_time(cove, enforced):
     slow = cove.json("--cpus", "0.2", "python3", "-c", burn)
     assert slow["cpu_us"] <= 300_000, slow
     assert slow["run_us"] >= 1_000_000
-    free = cove.json("--cpus", "1", "python3", "-c", burn)
-    assert free["cpu_us"] > slow["cpu_us"] * 1.5
+    def free():                         # others may want the processors at this moment
+        return cove.json("--cpus", "1", "python3", "-c", burn)["cpu_us"] > slow["cpu_us"] * 1.5
+    wait_until(free, "more processor time than with the lower limit", 60)
 
 
 def test_open_files(cove):
