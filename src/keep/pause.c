@@ -373,7 +373,9 @@ void pause_consider(struct keeper *k, const char *id)
         log_warn("a note is not written anew", KV("sandbox", id), KV("error", err.msg));
 }
 
-/* ---- what a former boot left ---- */
+/* ---- what a former boot, or a kill, left ---- */
+
+#define LAYER_PREFIX "box-"
 
 static DIR *open_dir(int at, const char *path)
 {
@@ -388,7 +390,7 @@ static DIR *open_dir(int at, const char *path)
 /* Nothing of another boot runs: its layers are nobody's, but for those with a note. */
 static void sweep_layers(struct keeper *k)
 {
-    static const char prefix[] = "box-";
+    static const char prefix[] = LAYER_PREFIX;
     AUTO(freep) char *path = NULL;
     const struct dirent *e;
     struct err err;
@@ -431,19 +433,44 @@ static int sweep_former_boot(struct keeper *k, struct err *err)
     return pwrite(fd, now, sizeof(now), 0) == sizeof(now) ? 0 : err_sys(err, "write %s", path);
 }
 
-int pause_adopt_all(struct keeper *k, struct err *err)
+/* A keeper that was killed while it wrote a note has left its draft. That of another keeper, which
+ * shares the directory and may be writing, stays: it holds the sandbox's layer. */
+static void drop_draft(struct keeper *k, const char *draft)
 {
-    const struct dirent *e;
-    DIR *d;
+    char layer[ORDER_ID + sizeof(LAYER_PREFIX)];
+    AUTO(closep) int fd = -1;
+    struct err err;
 
-    if (k->notes < 0)
-        return 0;
-    d = open_dir(k->notes, ".");
+    if (!box_find(k, draft + 1)) {
+        snprintf(layer, sizeof(layer), LAYER_PREFIX "%s", draft + 1);
+        fd = layer_open(k->volume, layer, &err);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB))
+            return;
+    }
+    unlinkat(k->notes, draft, 0);
+}
+
+static int each_note(struct keeper *k, bool drafts, struct err *err)
+{
+    DIR *d = open_dir(k->notes, ".");
+    const struct dirent *e;
+
     if (!d)
         return err_sys(err, "read the notes of paused sandboxes");
     while ((e = readdir(d)))
-        if (adopt_is_name(e->d_name))
+        if (drafts && *e->d_name == '.' && adopt_is_name(e->d_name + 1))
+            drop_draft(k, e->d_name);
+        else if (!drafts && adopt_is_name(e->d_name))
             pause_consider(k, e->d_name);
     closedir(d);
+    return 0;
+}
+
+int pause_adopt_all(struct keeper *k, struct err *err)
+{
+    if (k->notes < 0)
+        return 0;
+    if (each_note(k, false, err) || each_note(k, true, err))
+        return -1;
     return sweep_former_boot(k, err);
 }

@@ -234,6 +234,21 @@ def test_a_keeper_killed_at_any_moment_of_a_pause(start_keeper, note):
     assert 1 in seen
 
 
+def test_a_draft_of_a_keeper_that_was_killed_goes(start_keeper, cove):
+    """Not that of another one, which may be writing it."""
+    keeper, other = start_keeper(), start_keeper(run_dir="other")
+    with keeper.client() as client, other.client() as elsewhere:
+        client.create("one")
+        elsewhere.create("two")
+    drafts = {id: cove.data / "paused" / f".{name(id)}" for id in ("one", "two", "none")}
+    for path in drafts.values():
+        path.write_text("half a no")
+    keeper.kill()
+    keeper.start()
+    assert [id for id, path in drafts.items() if path.exists()] == ["two"]
+    drafts["two"].unlink()
+
+
 def test_a_keeper_killed_while_one_is_woken(start_keeper):
     """Half woken it is nobody's: its guest knows no token. It sleeps on."""
     keeper = start_keeper()
