@@ -87,7 +87,8 @@ static bool ended_at_once(const struct told *t)
         return pool_ended(t->control, t->ref);
     if (l->s.state != SANDBOX_CREATING)
         return false;
-    /* whoever creates it has the lock, and will ask; unless he replaced it himself */
+    /* The creator holds the lock and checks machine_gone. "request" means that it replaced the
+     * machine itself. */
     if (strcmp(t->reason, "request") != 0) {
         describe_end(t, why, sizeof(why));
         l->machine_gone = true;

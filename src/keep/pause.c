@@ -450,27 +450,21 @@ static void drop_draft(struct keeper *k, const char *draft)
     unlinkat(k->notes, draft, 0);
 }
 
-static int each_note(struct keeper *k, bool drafts, struct err *err)
+int pause_adopt_all(struct keeper *k, struct err *err)
 {
-    DIR *d = open_dir(k->notes, ".");
     const struct dirent *e;
+    DIR *d;
 
+    if (k->notes < 0)
+        return 0;
+    d = open_dir(k->notes, ".");
     if (!d)
         return err_sys(err, "read the notes of paused sandboxes");
     while ((e = readdir(d)))
-        if (drafts && *e->d_name == '.' && adopt_is_name(e->d_name + 1))
+        if (*e->d_name == '.' && adopt_is_name(e->d_name + 1))
             drop_draft(k, e->d_name);
-        else if (!drafts && adopt_is_name(e->d_name))
+        else if (adopt_is_name(e->d_name))
             pause_consider(k, e->d_name);
     closedir(d);
-    return 0;
-}
-
-int pause_adopt_all(struct keeper *k, struct err *err)
-{
-    if (k->notes < 0)
-        return 0;
-    if (each_note(k, false, err) || each_note(k, true, err))
-        return -1;
     return sweep_former_boot(k, err);
 }

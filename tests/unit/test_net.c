@@ -293,9 +293,8 @@ static pid_t make_owned(int *ns)
     errno = EINVAL;
     return *ns = -1;
 #endif
-    struct clone_args a = { .flags = CLONE_NEWUSER | CLONE_NEWNET, .exit_signal = SIGCHLD };
     char path[64];
-    pid_t pid = (pid_t)syscall(SYS_clone3, &a, sizeof(a));
+    pid_t pid = test_fork(CLONE_NEWUSER | CLONE_NEWNET);
 
     if (!pid) {
         pause();
