@@ -370,6 +370,36 @@ def test_bash_ends_when_it_is_told_to(start_service):
     assert time.monotonic() - begun < 8
 
 
+SLOW_TO_END = """
+from ipykernel.iostream import OutStream
+from tornado.platform.asyncio import BaseAsyncIOLoop
+def delay(cls, name, thread, seconds):
+    import threading, time  # IPython forgets what is global before this is called
+    method = getattr(cls, name)
+    def slow(self, *args, **kwargs):
+        if threading.current_thread().name == thread:
+            time.sleep(seconds)
+        return method(self, *args, **kwargs)
+    setattr(cls, name, slow)
+delay(OutStream, "flush", "Control", 0.3)
+delay(BaseAsyncIOLoop, "close", "IOPub", 1)
+"""
+
+
+@pytest.mark.parametrize("name", ["python3", "bash"])
+def test_a_kernel_that_still_flushes_ends(start_service, tmp_path, name):
+    """ipykernel alone waits 10 s or for ever when its control thread flushes to a thread that has stopped."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_TO_END)
+    service = start_service("--set", "kernel.stop-ms=60000")
+    kernel = service.start_kernel(name=name, env={"PYTHONPATH": str(tmp_path)})
+    with contextlib.closing(service.connect(kernel)) as channels:
+        run = channels.run("echo 1" if name == "bash" else SLOW_TO_END)  # a forked one has imported all before
+        assert not run.errors
+    begun = time.monotonic()
+    service.end_kernel(kernel)
+    assert 1.3 < time.monotonic() - begun < 8
+
+
 def test_a_slow_reader_holds_back_its_kernel_and_nothing_is_lost(service, quick):
     request = quick.execute("import sys\nfor i in range(3000):\n    sys.stdout.write(('%08d' % i) * 1000 + '\\n')\n    sys.stdout.flush()")
     time.sleep(1.5)                     # 24 MB are more than the queue and the sockets hold

@@ -111,4 +111,15 @@ class BashKernel(Kernel):
         return {"status": "ok", "restart": restart}
 
 
-IPKernelApp.launch_instance(kernel_class=BashKernel)
+class KernelApp(IPKernelApp):
+    def start(self):
+        """ipykernel next ends the thread that sends output. The control thread may still flush to it, and
+        would wait for it, seconds or for ever: it ends first (warm.py does the same)."""
+        super().start()
+        control = getattr(self, "control_thread", None)
+        if control:
+            control.stop()
+            control.join()
+
+
+KernelApp.launch_instance(kernel_class=BashKernel)

@@ -95,8 +95,14 @@ def become_kernel(request, parent):
             context.sockopts.pop(zmq.XPUB_NODROP, None)
 
         def start(self):
+            """ipykernel next ends the thread that sends output. The control thread may still flush to it,
+            and would wait for it, seconds or for ever: it ends first (bash.py does the same)."""
             gc.enable()
             super().start()
+            control = getattr(self, "control_thread", None)
+            if control:
+                control.stop()
+                control.join()
 
     # a history in memory: the file costs an fsync, and all kernels would wait for its lock
     KernelApp.launch_instance(sys.argv[1:] + ["--HistoryManager.hist_file=:memory:",
