@@ -118,15 +118,14 @@ static inline void lab_serve_tcp(int listener, bool names)
         return;
     if (!names) {
         inet_ntop(AF_INET6, &from.sin6_addr, text, sizeof(text));
-        if (write(fd, text, strlen(text)) < 0)
-            _exit(9);
+        send(fd, text, strlen(text), MSG_NOSIGNAL); /* who has gone again, has gone */
     } else if (recv(fd, length, 2, MSG_WAITALL) == 2) {
         n = (size_t)length[0] << 8 | length[1];
         n = n < 1024 && recv(fd, p, n, MSG_WAITALL) == (ssize_t)n ? lab_resolve(p, n) : 0;
         length[0] = (unsigned char)(n >> 8);
         length[1] = (unsigned char)n;
-        if (n && (write(fd, length, 2) != 2 || write(fd, p, n) != (ssize_t)n))
-            _exit(9);
+        if (n && send(fd, length, 2, MSG_NOSIGNAL) == 2)
+            send(fd, p, n, MSG_NOSIGNAL);
     }
     close(fd);
 }
@@ -303,6 +302,16 @@ static inline void lab_slot(struct netmaker *m, enum net_mode mode, uint32_t ind
         test_fail(__FILE__, __LINE__, "no slot: %s", err.msg);
 }
 
+/* netmaker_stop() does not wait for ever, and until a maker has ended it may still add something. */
+static inline void lab_stop(struct netmaker *m)
+{
+    struct pollfd ended = { .fd = fcntl(m->pidfd, F_DUPFD_CLOEXEC, 3), .events = POLLIN };
+
+    netmaker_stop(m);
+    CHECK_INT(poll(&ended, 1, LAB_MS), 1);
+    close(ended.fd);
+}
+
 static inline void lab_map(pid_t pid, const char *file, uint32_t index)
 {
     char path[64], text[64];
@@ -460,23 +469,33 @@ static inline bool lab_setting_is(const char *path, const char *value)
     return !net_sysctl_read(path, now, sizeof(now)) && !strcmp(now, value);
 }
 
-static inline bool lab_nothing_left(void)
+/* The first thing that is left, or NULL. */
+static inline const char *lab_left(void)
 {
-    return !if_nametoindex("lab0") && lab_nft("list tables", "lab0") &&
-           lab_setting_is("net/ipv4/ip_forward", "0") &&
-           lab_setting_is("net/ipv6/conf/all/forwarding", "0") &&
-           lab_setting_is("net/ipv6/conf/up0/accept_ra", "1");
+    static const char *const settings[][2] = { { "net/ipv4/ip_forward", "0" },
+                                               { "net/ipv6/conf/all/forwarding", "0" },
+                                               { "net/ipv6/conf/up0/accept_ra", "1" } };
+
+    if (if_nametoindex("lab0"))
+        return "the bridge";
+    if (!lab_nft("list tables", "lab0"))
+        return "a table of the packet filter";
+    for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+        if (!lab_setting_is(settings[i][0], settings[i][1]))
+            return settings[i][0];
+    return NULL;
 }
 
 static inline void lab_check_nothing_left(void)
 {
     int64_t until = clock_ms() + LAB_MS;
+    const char *left;
 
-    while (!lab_nothing_left() && clock_ms() < until)
+    while (lab_left() && clock_ms() < until)
         usleep(10000);
-    CHECK_INT(if_nametoindex("lab0"), 0);
-    CHECK(lab_nft("list tables", "lab0") != 0);
-    CHECK(lab_nothing_left());
+    left = lab_left();
+    if (left)
+        test_fail(__FILE__, __LINE__, "left: %s", left);
 }
 
 #endif

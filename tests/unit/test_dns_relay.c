@@ -99,7 +99,7 @@ static bool start(uint32_t index)
 static void stop(void)
 {
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
 }
 
 TEST(names_are_resolved_over_udp_and_tcp)
@@ -275,7 +275,7 @@ TEST(when_a_keeper_ends_the_relay_of_another_takes_over)
     stop();
     CHECK_INT(ask_until_answered(&other), 100);
     net_slot_release(&other);
-    netmaker_stop(&n);
+    lab_stop(&n);
 }
 
 static int hold_connections(const void *arg)

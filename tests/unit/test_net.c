@@ -123,7 +123,7 @@ TEST(a_sandbox_without_network_has_lo_and_nothing_else)
     CHECK_INT(s.address, 0);
     CHECK_INT(lab_inside(&s, LAB_ROOT, sees_only_lo, NULL), 0);
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
     CHECK_INT(if_nametoindex("lab0"), 0); /* nobody asked for the network */
 }
 
@@ -161,7 +161,7 @@ TEST(ping_and_port_80_work_for_root_and_user_of_the_first_and_the_last_range)
         CHECK_INT(lab_inside(&s, LAB_USER, pings_and_binds, NULL), 0);
         net_slot_release(&s);
     }
-    netmaker_stop(&m);
+    lab_stop(&m);
 }
 
 static int has_no_power(const void *arg)
@@ -191,7 +191,7 @@ TEST(root_inside_has_no_power_over_its_network)
     lab_slot(&m, NET_NONE, 1, &s);
     CHECK_INT(lab_inside(&s, LAB_ROOT, has_no_power, NULL), 0);
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
 }
 
 TEST(slots_come_in_the_order_asked)
@@ -212,7 +212,7 @@ TEST(slots_come_in_the_order_asked)
         CHECK_INT(s.index, i);
         net_slot_release(&s);
     }
-    netmaker_stop(&m);
+    lab_stop(&m);
 }
 
 TEST(a_maker_that_was_killed_is_noticed)
@@ -231,7 +231,7 @@ TEST(a_maker_that_was_killed_is_noticed)
     CHECK_INT(err.code, ERR_GONE);
     CHECK_INT(netmaker_ask(&m, NET_NONE, 2, &err), -1);
     CHECK_INT(err.code, ERR_GONE);
-    netmaker_stop(&m);
+    lab_stop(&m);
     CHECK_INT(waitpid(-1, NULL, WNOHANG), 0); /* the internet, and no zombie */
 }
 
@@ -282,7 +282,7 @@ TEST(the_keeper_dials_a_port_of_a_sandbox)
     CHECK_INT(before.st_ino, after.st_ino);
     CHECK_INT(net_socket(0, AF_INET, SOCK_STREAM, &err), -1);
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
 }
 
 /* A namespace whose owner is a user namespace of its own, as without root. The thread sanitizer's

@@ -41,7 +41,7 @@ TEST(an_open_sandbox_reaches_the_internet_with_the_hosts_address)
     CHECK_INT(lab_inside(&s, LAB_USER, lab_tcp, &v6), 0);
     CHECK_INT(lab_inside(&s, LAB_USER, lab_udp, &v6), 0);
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -84,7 +84,7 @@ TEST(private_networks_metadata_and_the_host_refuse_at_once)
     }
     close(listener);
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -107,7 +107,7 @@ TEST(what_the_operator_allows_is_reached_but_never_the_host)
     lab_check_refused(&s, lab_tcp, "10.201.0.4", 7);
     lab_check_refused(&s, lab_tcp, "192.168.7.7", 7);
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -151,7 +151,7 @@ TEST(sandboxes_do_not_reach_each_other_nor_the_internet_them)
     close(up[0]), close(up[1]);
     net_slot_release(&a);
     net_slot_release(&b);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -210,7 +210,7 @@ TEST(forged_addresses_are_dropped_at_the_port)
     CHECK_INT(lab_inside(&a, LAB_HOST_ROOT, forge_mac, &other_mac), EINPROGRESS);
     net_slot_release(&a);
     net_slot_release(&b);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -239,7 +239,7 @@ TEST(a_released_sandbox_is_forgotten_and_its_number_used_again)
     CHECK_INT(lab_nft("list set inet lab0 open4", "10.201.0.3"), 0);
     CHECK_INT(lab_inside(&keeps, LAB_ROOT, lab_tcp, &there), 0);
     net_slot_release(&keeps);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -258,7 +258,7 @@ TEST(a_number_whose_sandbox_lives_is_refused)
     CHECK_INT(b.index, 4);
     CHECK_INT(b.ns, -1);
     net_slot_release(&a);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -289,7 +289,7 @@ TEST(flows_of_the_last_owner_of_an_address_are_forgotten)
     lab_slot(&m, NET_OPEN, 2, &s);
     CHECK(!remembered("10.201.0.4"));
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -315,7 +315,7 @@ TEST(only_an_address_that_opened_a_flow_is_noted_until_its_next_owner)
     CHECK(lab_nft("list set inet lab0 seen4", "10.201.0.4") != 0);
     net_slot_release(&s);
     net_slot_release(&quiet);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -331,7 +331,7 @@ TEST(flows_that_are_older_than_the_filter_are_forgotten_too)
     lab_slot(&m, NET_OPEN, 2, &s);
     CHECK_INT(lab_inside(&s, LAB_ROOT, lab_udp, &there), 0);
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left(); /* the sets with what they knew, too */
     CHECK(remembered("10.201.0.4"));
     CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
@@ -341,7 +341,7 @@ TEST(flows_that_are_older_than_the_filter_are_forgotten_too)
     lab_slot(&m, NET_OPEN, 2, &s);
     CHECK(!remembered("10.201.0.4"));
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -361,7 +361,7 @@ TEST(a_set_that_somebody_emptied_counts_as_unknown)
     lab_slot(&m, NET_OPEN, 2, &s);
     CHECK(!remembered("10.201.0.4"));
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
     lab_check_nothing_left();
 }
 
@@ -377,7 +377,7 @@ static void check_no_slot(const struct net_options *o, const char *part)
         test_fail(__FILE__, __LINE__, "no \"%s\" in: %s", part, err.msg);
     lab_slot(&m, NET_NONE, 1, &s); /* the rest goes on */
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
 }
 
 TEST(a_network_that_overlaps_a_route_or_a_foreign_interface_is_refused)
@@ -438,7 +438,7 @@ TEST(without_a_route_to_the_ipv6_internet_sandboxes_have_none)
     CHECK_INT(lab_inside(&s, LAB_ROOT, lab_tcp, &there), 0);
     CHECK_INT(lab_inside(&s, LAB_ROOT, has_no_v6, NULL), ENETUNREACH);
     net_slot_release(&s);
-    netmaker_stop(&m);
+    lab_stop(&m);
     CHECK_INT(net_link_add_route(&nl, if_nametoindex("up0"), &all, &via.ip), 0);
     lab_check_nothing_left();
 }
