@@ -3,6 +3,7 @@ not when the machine is restarted. (A restart is: everything killed, and another
 
 import os
 import pathlib
+import select
 import signal
 import struct
 import time
@@ -41,8 +42,11 @@ def note(cove):
 
 
 def end(pid):
+    ended = os.pidfd_open(pid)          # tells when the last thread has ended; /proc, when the first has
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: collect_orphans() or not alive(pid), "it has ended")
+    assert select.select([ended], [], [], 60)[0], "it has ended"
+    os.close(ended)
+    wait_until(lambda: collect_orphans() or not alive(pid), "it is collected")
 
 
 def make_paused(client, id="one", **more):
@@ -106,6 +110,7 @@ def test_a_request_that_overtakes_the_end_of_its_processes_finds_its_files(start
     with keeper.client() as client:
         pid = make_paused(client)
         keeper.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, keeper.process.pid, os.WSTOPPED | os.WNOWAIT)
         client.send(request("thaw", "one"))
         end(pid)
         keeper.process.send_signal(signal.SIGCONT)
