@@ -32,6 +32,7 @@ def test_a_guest_that_fails_is_told_within_a_second(world, number, words, asked)
     pid = box.pid()
     box.write("file", b"words")
     os.kill(pid, number)
+    wait_for(lambda: proc.state(pid) in (None, "T", "Z"), "it is stopped or dead", 10, 0.001)
     tally.injected(f"guest {signal.Signals(number).name}")
     begun = time.monotonic()
     if asked == "its guest":

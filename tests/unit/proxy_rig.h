@@ -53,6 +53,8 @@ static void frame(void *arg)
         co_sleep(co_in(5));
     CHECK_INT(front_server.conns, 0); /* no case leaves a connection of its own behind */
     client_finish(&client);
+    for (int i = 0; i < 200 && upstream.ended < upstream.accepted; i++)
+        co_sleep(co_in(5)); /* its script sees the end itself, where it waits for one */
     co_cancel_all();
 }
 

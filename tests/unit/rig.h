@@ -38,7 +38,7 @@ UNUSED static int rig_connect(const struct addr *a)
 struct rig { /* a server: either d or script is set */
     struct addr addr;
     int listener;
-    int accepted;
+    int accepted, ended;
     struct httpd *d;
     void (*script)(int fd, int nth); /* one connection; nth counts from 0 */
 };
@@ -55,6 +55,7 @@ static void rig_conn(void *arg)
     free(arg);
     c.rig->script(c.fd, c.nth);
     co_close(c.fd);
+    c.rig->ended++;
 }
 
 static void rig_run(void *arg)
@@ -77,7 +78,7 @@ static void rig_run(void *arg)
 static void rig_start(struct rig *r)
 {
     r->listener = rig_listen(&r->addr);
-    r->accepted = 0;
+    r->accepted = r->ended = 0;
     CHECK_INT(co_go(rig_run, r, NULL), 0);
 }
 

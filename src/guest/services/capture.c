@@ -1,12 +1,13 @@
 /* capture.c - see capture.h. One coroutine reads each stream, so that neither fills its pipe while
  * we look at the other. A child of the program may hold a stream open after its end: it is read a
- * moment longer, then let go. */
+ * moment longer, then let go. What is in the pipe by then is the program's own, and kept. */
 #include "guest/services/capture.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +36,19 @@ static void keep(struct reader *r, const char *bytes, size_t n)
     buf_add(r->to, bytes, MIN(n, room));
 }
 
+/* Let go, it may not have had its turn since the program ended. Somebody may still write: no more
+ * than what is there now is read. */
+static void read_rest(struct reader *r, char *bytes)
+{
+    int left = 0;
+    ssize_t n;
+
+    if (ioctl(r->fd, FIONREAD, &left))
+        return;
+    for (; left > 0 && (n = read(r->fd, bytes, (size_t)MIN(left, CHUNK))) > 0; left -= (int)n)
+        keep(r, bytes, (size_t)n);
+}
+
 static void read_stream(void *arg)
 {
     struct reader *r = arg;
@@ -43,6 +57,8 @@ static void read_stream(void *arg)
 
     while ((n = co_read(r->fd, bytes, CHUNK, NEVER)) > 0)
         keep(r, bytes, (size_t)n);
+    if (n < 0)
+        read_rest(r, bytes);
     free(bytes);
     co_close(r->fd);
     r->done = true;
