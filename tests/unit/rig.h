@@ -39,6 +39,7 @@ struct rig { /* a server: either d or script is set */
     struct addr addr;
     int listener;
     int accepted, ended;
+    bool over; /* it listens no more */
     struct httpd *d;
     void (*script)(int fd, int nth); /* one connection; nth counts from 0 */
 };
@@ -64,6 +65,7 @@ static void rig_run(void *arg)
 
     if (r->d) {
         httpd_listen(r->d, r->listener);
+        r->over = true;
         return;
     }
     for (int fd; (fd = co_accept(r->listener)) >= 0;) {
@@ -73,13 +75,22 @@ static void rig_run(void *arg)
         CHECK_INT(co_go(rig_conn, c, NULL), 0);
     }
     co_close(r->listener);
+    r->over = true;
 }
 
 static void rig_start(struct rig *r)
 {
     r->listener = rig_listen(&r->addr);
     r->accepted = r->ended = 0;
+    r->over = false;
     CHECK_INT(co_go(rig_run, r, NULL), 0);
+}
+
+/* After co_cancel_all(), before what it serves goes with the caller's stack. */
+UNUSED static void rig_wait(const struct rig *r)
+{
+    while (!r->over || (r->d && r->d->conns))
+        co_sleep(co_in(1));
 }
 
 UNUSED static void rig_say(int fd, const char *text)

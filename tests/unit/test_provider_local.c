@@ -149,29 +149,42 @@ LOCAL(without_a_keeper_calls_fail_in_time)
     CHECK_INT(p->ops->stat(p, ref_of("w"), &state, &err), 0);
 }
 
+struct slow {
+    bool begun, done;
+};
+
 static void slow_stat(void *arg)
 {
+    struct slow *s = arg;
     struct machine_state state;
     struct err err = { 0 };
 
+    s->begun = true;
     CHECK_INT(p->ops->stat(p, ref_of("late"), &state, &err), -1);
     CHECK_INT(err.code, ERR_UNAVAILABLE);
-    *(bool *)arg = true;
+    s->done = true;
+}
+
+static void await_flag(const bool *flag)
+{
+    for (int i = 0; i < 1000 && !*flag; i++)
+        co_sleep(co_in(5));
+    CHECK(*flag);
 }
 
 LOCAL(closing_it_ends_calls_under_way)
 {
-    bool done = false;
+    struct slow s = { false };
 
     must_make("late");
     keeper_rig_say(RIG_KILL);
     await(MACHINE_LOST, "");
-    CHECK_INT(co_go(slow_stat, &done, NULL), 0);
-    co_sleep(co_in(5));
-    CHECK(!done);
+    CHECK_INT(co_go(slow_stat, &s, NULL), 0);
+    await_flag(&s.begun);
+    co_sleep(co_in(20));
+    CHECK(!s.done);
     provider_closep(&p);
-    co_sleep(co_in(5));
-    CHECK(done);
+    await_flag(&s.done);
     keeper_rig_say(RIG_START);
     p = open_local();
 }

@@ -664,8 +664,7 @@ static void http(void *arg)
     plain_text(&r.addr);
     client_finish(&http_client);
     co_cancel_all();
-    while (d.conns)
-        co_sleep(co_in(1));
+    rig_wait(&r);
 }
 
 TEST(HTTP_is_served_and_asked_for_and_plain_text_is_told_so) { test_co(http, NULL); }
@@ -702,8 +701,8 @@ static void proxied(void *arg)
     client_finish(&http_client);
     client_finish(&up_client);
     co_cancel_all();
-    while (back.conns || front.conns)
-        co_sleep(co_in(1));
+    rig_wait(&b);
+    rig_wait(&f);
 }
 
 TEST(the_proxy_passes_both_ways_between_two_encrypted_connections) { test_co(proxied, NULL); }
@@ -750,8 +749,8 @@ static void upgraded(void *arg)
     conn_finish(&c);
     client_finish(&up_client);
     co_cancel_all();
-    while (front.conns)
-        co_sleep(co_in(1));
+    rig_wait(&up);
+    rig_wait(&f);
 }
 
 TEST(an_upgrade_passes_through_TLS_and_its_end_too) { test_co(upgraded, NULL); }
