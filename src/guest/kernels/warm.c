@@ -92,7 +92,8 @@ static bool receive(struct warm *w)
     ssize_t n;
 
     while ((n = fdpass_recv(w->sock, text, sizeof(text), &fd, &nfds, MSG_DONTWAIT)) < 0) {
-        if (errno != EAGAIN || co_wait(w->sock, CO_IN, NEVER))
+        /* Once, and before what is queued: it has ended with a request unread. */
+        if (errno != ECONNRESET && (errno != EAGAIN || co_wait(w->sock, CO_IN, NEVER)))
             return false;
         nfds = 1;
     }
