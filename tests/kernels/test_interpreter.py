@@ -150,6 +150,29 @@ def test_without_ipykernel_it_says_which_command_is_missing(start_service, tmp_p
     assert answer.status_code == 503 and "ipykernel" in answer.text and "cove layer add python" in answer.text
 
 
+def test_the_last_word_of_a_parent_that_has_ended_is_heard(start_service, tmp_path):
+    """It ends with a request unread, and the service has no processor meanwhile."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/python3"
+    program.write_text(f"""#!{sys.executable} -S
+import os, select, signal, socket, time
+service = os.getppid()
+if not os.fork():
+    os.closerange(0, 3)
+    time.sleep(0.5)
+    os.kill(service, signal.SIGCONT)
+    os._exit(0)
+select.select([0], [], [], 20)
+os.kill(service, signal.SIGSTOP)
+socket.socket(fileno=0).send(b'{{"error": "no ipykernel, says the test"}}')
+os._exit(0)
+""")
+    program.chmod(0o755)
+    service = start_service(VIRTUAL_ENV=str(tmp_path), PATH=f"{tmp_path}/bin:/usr/bin:/bin")
+    answer = requests.post(service.interpreter_url + "/execute", json={"code": "1"}, timeout=20)
+    assert answer.status_code == 503 and "no ipykernel, says the test" in answer.text
+
+
 def test_variables_of_one_execution_end_with_it(sandbox):
     sandbox.run_code("import os; os.environ['KEPT'] = 'old'")
     assert sandbox.run_code("os.environ['KEPT'] + os.environ['NEW']", envs={"KEPT": "a", "NEW": "b"}).text == "ab"
