@@ -302,8 +302,7 @@ static inline void lab_slot(struct netmaker *m, enum net_mode mode, uint32_t ind
         test_fail(__FILE__, __LINE__, "no slot: %s", err.msg);
 }
 
-/* netmaker_stop() does not wait for ever, and until a maker has ended it may still add something.
- */
+/* netmaker_stop() waits for a moment only; until it has ended, a maker may still add something. */
 static inline void lab_stop(struct netmaker *m)
 {
     struct pollfd ended = { .fd = fcntl(m->pidfd, F_DUPFD_CLOEXEC, 3), .events = POLLIN };

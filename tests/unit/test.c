@@ -78,6 +78,13 @@ void test_co(void (*fn)(void *), void *arg)
     in_co = 0;
 }
 
+void test_await(const bool *flag)
+{
+    for (int i = 0; i < 1000 && !*flag; i++)
+        co_sleep(co_in(5));
+    CHECK(*flag);
+}
+
 /* A /tmp in memory that nobody else sees: programs run side by side cannot meet in it, nothing
  * stays behind, and no case waits for a disk. Without root, or when the program itself is below
  * /tmp, it is the machine's. */

@@ -5,6 +5,7 @@
 #define TESTS_TEST_H
 
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,5 +82,8 @@ int test_fork(unsigned long long namespaces);
 /* Runs fn as the first coroutine and returns when all have ended. CHECK inside it ends the whole
  * program (a jump between stacks would be no test), after printing what failed. */
 void test_co(void (*fn)(void *), void *arg);
+
+/* Parks until another coroutine has set the flag; fails when it does not within seconds. */
+void test_await(const bool *flag);
 
 #endif

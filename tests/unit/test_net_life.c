@@ -222,7 +222,7 @@ TEST(a_reloaded_host_firewall_does_not_open_the_sandboxes)
         return;
     for (int i = 0; i < 3; i++) {
         CHECK_INT(system("/usr/sbin/nft flush ruleset"), 0);
-        until = clock_ms() + LAB_MS; /* each of the two brings back its own */
+        until = clock_ms() + LAB_MS; /* entries come back one by one */
         while (!(is_known("10.201.0.3") && is_known("10.201.0.4")) && clock_ms() < until)
             usleep(5000);
         lab_check_refused(&a, lab_tcp, "10.1.2.3", 7);

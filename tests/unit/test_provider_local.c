@@ -165,13 +165,6 @@ static void slow_stat(void *arg)
     s->done = true;
 }
 
-static void await_flag(const bool *flag)
-{
-    for (int i = 0; i < 1000 && !*flag; i++)
-        co_sleep(co_in(5));
-    CHECK(*flag);
-}
-
 LOCAL(closing_it_ends_calls_under_way)
 {
     struct slow s = { false };
@@ -180,11 +173,11 @@ LOCAL(closing_it_ends_calls_under_way)
     keeper_rig_say(RIG_KILL);
     await(MACHINE_LOST, "");
     CHECK_INT(co_go(slow_stat, &s, NULL), 0);
-    await_flag(&s.begun);
+    test_await(&s.begun);
     co_sleep(co_in(20));
     CHECK(!s.done);
     provider_closep(&p);
-    await_flag(&s.done);
+    test_await(&s.done);
     keeper_rig_say(RIG_START);
     p = open_local();
 }

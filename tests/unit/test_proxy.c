@@ -119,13 +119,6 @@ TEST(a_small_message_goes_out_in_one_write_each_way) { run(one_write, one_read);
 /* Who waits for a time instead would see both pieces at once where there is no processor. */
 static bool upstream_has_first, client_has_first;
 
-static void await(const bool *what)
-{
-    for (int i = 0; i < 1000 && !*what; i++)
-        co_sleep(co_in(5));
-    CHECK(*what);
-}
-
 static void chunked_server(int fd, int nth)
 {
     AUTO(buf_free) struct buf b = { 0 };
@@ -138,7 +131,7 @@ static void chunked_server(int fd, int nth)
     check_has(&b, "\r\n\r\n2\r\nab\r\n3\r\ncde\r\n2\r\nfg\r\n0\r\n"); /* as they arrived */
     rig_say(fd, "HTTP/1.1 200 OK\r\nTrailer: X-Total\r\nTransfer-Encoding: chunked\r\n\r\n"
                 "3\r\nabc\r\n");
-    await(&client_has_first);
+    test_await(&client_has_first);
     rig_say(fd, "4\r\ndefg\r\n0\r\nX-Total: 7\r\nContent-Length: 9\r\n\r\n");
     co_sleep(co_in(50));
 }
@@ -150,7 +143,7 @@ static void chunked(void)
 
     upstream_has_first = client_has_first = false;
     rig_say(fd, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab");
-    await(&upstream_has_first);
+    test_await(&upstream_has_first);
     rig_say(fd, "cde\r\n2\r\nfg\r\n0\r\nX-Sum: 7\r\n\r\n");
     CHECK(rig_hear(fd, &b, "3\r\nabc\r\n")); /* passed on while the rest is not there yet */
     check_lacks(&b, "defg");

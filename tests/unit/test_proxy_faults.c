@@ -146,7 +146,8 @@ static void nonsense(void)
 
 TEST(a_broken_request_body_is_the_clients_fault) { run(nonsense, silent); }
 
-static int64_t upstream_asked, upstream_ended;
+static bool upstream_asked;
+static int64_t upstream_ended;
 
 static void holds(int fd, int nth)
 {
@@ -155,7 +156,7 @@ static void holds(int fd, int nth)
     (void)nth;
     if (!rig_hear(fd, &b, "\r\n\r\n"))
         return;
-    upstream_asked++;
+    upstream_asked = true;
     if (strstr(b.data, " /events "))
         rig_say(fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
     rig_hear_all(fd, &b);
@@ -167,12 +168,12 @@ static void check_leaving(const char *request, const char *hears)
     AUTO(buf_free) struct buf b = { 0 };
     int fd = rig_connect(&front.addr);
 
-    upstream_asked = upstream_ended = 0;
+    upstream_asked = false;
+    upstream_ended = 0;
     rig_say(fd, request);
     if (hears)
         CHECK(rig_hear(fd, &b, hears));
-    for (int i = 0; i < 1000 && !upstream_asked; i++)
-        co_sleep(co_in(5)); /* who leaves before that has asked for nothing */
+    test_await(&upstream_asked); /* who leaves before that has asked for nothing */
     co_sleep(co_in(60));
     CHECK_INT(upstream_ended, 0);
     co_close(fd);
