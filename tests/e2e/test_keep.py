@@ -247,8 +247,9 @@ def test_the_process_and_disk_limits_are_told(client):
 # --- freezing --------------------------------------------------------------------------------
 
 def counter(guest):
-    stream = guest.start("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /tmp/n; done")
-    wait_until(lambda: int(guest.run("cat", "/tmp/n") or 0) > 100, "it counts")
+    """A command that is counting by the time this returns."""
+    stream = guest.start("sh", "-c", "i=0; while :; do i=$((i+1)); [ $i = 100 ] && echo counting; done")
+    assert next(stream.events())[1] == b"counting\n"
     return stream
 
 
