@@ -275,18 +275,18 @@ def test_a_frozen_one_can_be_killed(client):
 
 
 def test_time_stands_still_for_a_frozen_one(client):
-    client.create("one", lifetime_ms=1000)
+    client.create("one", lifetime_ms=2000)
     client.call("freeze", "one")
     left = client.stat("one")["left_ms"]
-    assert 0 < left <= 1000
-    time.sleep(1.2)
+    assert 0 < left <= 2000
+    time.sleep(0.5)
     assert client.stat("one")["left_ms"] == left
     client.call("thaw", "one")
     assert client.event(ENDED, "one").reason == "lifetime"
 
 
 def test_a_thaw_may_give_it_a_new_lifetime(client):
-    client.create("one", lifetime_ms=1000)
+    client.create("one", lifetime_ms=5000)
     client.call("freeze", "one")
     assert 59_000 < client.call("thaw", "one", limits_body(lifetime_ms=60_000)).state["left_ms"] <= 60_000
 

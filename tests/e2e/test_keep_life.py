@@ -107,9 +107,9 @@ def test_the_lifetime_holds_across_keepers(start_keeper):
 def test_a_lifetime_that_ran_out_meanwhile_ends_it_at_once(start_keeper):
     keeper = start_keeper()
     with keeper.client() as client:
-        pid = client.create("one", lifetime_ms=400).state["pid"]
+        pid = client.create("one", lifetime_ms=1500).state["pid"]
     keeper.kill()
-    time.sleep(0.6)
+    time.sleep(1.7)
     assert alive(pid)                   # nobody was there to end it
     keeper.start()
     wait_until(lambda: gone(pid), "it has ended")

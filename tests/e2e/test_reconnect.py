@@ -29,16 +29,24 @@ for block in range(int(sys.argv[1])):
 """
 
 
+# Each of the last two when it is told to.
+THREE_LINES = ("echo one; until [ -e {folder}/go-on ]; do sleep 0.02; done; echo two; "
+               "until [ -e {folder}/end ]; do sleep 0.02; done; echo three")
+
+
 # --- the SDK ---------------------------------------------------------------------------------
 
 @core
-def test_what_was_produced_meanwhile_is_delivered_first(sandbox):
-    handle = sandbox.commands.run("echo one; sleep 0.4; echo two; sleep 0.8; echo three",
-                                  background=True)
+def test_what_was_produced_meanwhile_is_delivered_first(sandbox, folder):
+    handle = sandbox.commands.run(THREE_LINES.format(folder=folder), background=True)
     assert next(iter(handle))[0] == "one\n"
     handle.disconnect()
-    time.sleep(0.7)
-    result = sandbox.commands.connect(handle.pid).wait()
+    time.sleep(0.4)                     # what comes before the guest hears of that goes where nobody reads
+    os.mkdir(f"{folder}/go-on")
+    time.sleep(0.3)
+    again = sandbox.commands.connect(handle.pid)
+    os.mkdir(f"{folder}/end")
+    result = again.wait()
     assert result.stdout == "two\nthree\n"
     assert result.exit_code == 0
 
@@ -51,16 +59,18 @@ def test_a_command_goes_on_when_its_client_leaves(sandbox, folder):
 
 
 @core
-async def test_the_async_client_comes_back_to_a_command(async_sandbox):
+async def test_the_async_client_comes_back_to_a_command(async_sandbox, folder):
     commands = async_sandbox.commands
-    handle = await commands.run("echo one; sleep 0.5; echo two; sleep 0.7; echo three",
-                                background=True)
+    handle = await commands.run(THREE_LINES.format(folder=folder), background=True)
     while handle.stdout != "one\n":
         await asyncio.sleep(0.02)
     await handle.disconnect()
-    await asyncio.sleep(0.8)
+    await asyncio.sleep(0.4)
+    os.mkdir(f"{folder}/go-on")
+    await asyncio.sleep(0.3)
     seen = []
     again = await commands.connect(handle.pid, on_stdout=seen.append)
+    os.mkdir(f"{folder}/end")
     assert (await again.wait()).exit_code == 0
     assert "".join(seen) == "two\nthree\n"
 

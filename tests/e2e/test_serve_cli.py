@@ -9,10 +9,10 @@ import signal
 import socket
 import subprocess
 import termios
-import time
 
 import pytest
 
+from helpers import proc
 from helpers.cli import Cli, box, cli  # noqa: F401: the last two are fixtures
 from helpers.cove import CLEAR, COVE
 from helpers.proc import wait_until
@@ -261,13 +261,12 @@ def test_a_shell_is_a_real_terminal(shell):
 
 
 def test_keys_are_the_shells_own(shell):
-    shell.line("sleep 100")
-    time.sleep(0.3)
+    shell.line("sh -c 'trap \"echo on\" CONT; echo be\"gun\"; while :; do sleep 0.01; done'")
+    shell.expect("begun\r\n")
     shell.type("\x1a")
     shell.expect("Stopped")
     shell.line("fg")
-    shell.expect("sleep 100")
-    time.sleep(0.2)
+    shell.expect("\non\r\n")
     shell.type("\x03")
     shell.line("echo status $?")
     shell.expect("status 130\r\nat:")     # the shell reads keys again, not the terminal lines
@@ -278,7 +277,7 @@ def test_keys_are_the_shells_own(shell):
 
 def test_a_shell_that_was_stopped_takes_the_terminal_again(shell):
     shell.process.send_signal(signal.SIGSTOP)
-    time.sleep(0.1)
+    wait_until(lambda: proc.state(shell.process.pid) == "T", "it is stopped")
     raw = shell.modes()
     termios.tcsetattr(shell.slave, termios.TCSANOW, shell.before)   # as its caller's shell would
     shell.process.send_signal(signal.SIGCONT)
@@ -289,8 +288,8 @@ def test_a_shell_that_was_stopped_takes_the_terminal_again(shell):
 
 
 def test_a_shell_that_is_killed_leaves_the_terminal_as_it_was(shell):
-    shell.line("trap '' TERM; exec sleep 100")
-    time.sleep(0.3)
+    shell.line("trap '' TERM; echo be''gun; exec sleep 100")
+    shell.expect("begun\r\n")
     shell.process.send_signal(signal.SIGHUP)
     assert shell.wait() == 128 + signal.SIGHUP
     assert shell.modes() == shell.before

@@ -10,12 +10,13 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
 
+from helpers import proc
 from helpers.cli import box, cli  # noqa: F401: fixtures
 from helpers.cove import CLEAR, COVE
+from helpers.proc import wait_until
 from helpers.terminal import Terminal
 
 pytestmark = pytest.mark.core
@@ -251,7 +252,7 @@ def test_an_interrupted_copy_leaves_no_half_file(cli, box, there, folder):
     cli.said(box, f"truncate -s 3G {there}/huge")
     target = os.path.join(folder, "huge")
     with cli.started("cp", f"{box}:{there}/huge", target) as p:
-        time.sleep(0.3)
+        wait_until(lambda: any(folder in one for one in proc.descriptors(p.pid).values()), "it writes")
         p.send_signal(signal.SIGINT)
         assert p.wait(20) == 128 + signal.SIGINT
     assert os.listdir(folder) == []

@@ -180,7 +180,7 @@ def test_at_its_end_it_may_keep_files_alone(server):
 
 
 def test_at_its_timeout_it_is_paused(server, sdk):
-    sandbox = sdk(timeout=1, lifecycle={"on_timeout": "pause"})
+    sandbox = sdk(timeout=3, lifecycle={"on_timeout": "pause"})
     assert sandbox.get_info().lifecycle == {"on_timeout": "pause", "auto_resume": False}
     sandbox.files.write("/home/user/kept", "yes")
     wait_until(lambda: state_of(server, sandbox.sandbox_id) == "paused", "it is paused")
@@ -190,11 +190,11 @@ def test_at_its_timeout_it_is_paused(server, sdk):
     sandbox.connect(timeout=60)
     assert sandbox.files.read("/home/user/kept") == "yes"
     said = events(server, sandbox.sandbox_id)[2]
-    assert said["kind"] == "paused" and said["actor"] == "system" and "time-out of 1 s" in said["text"]
+    assert said["kind"] == "paused" and said["actor"] == "system" and "time-out of 3 s" in said["text"]
 
 
 def test_a_call_wakes_it(server, sdk):
-    sandbox = sdk(timeout=1, lifecycle={"on_timeout": "pause", "auto_resume": True})
+    sandbox = sdk(timeout=2, lifecycle={"on_timeout": "pause", "auto_resume": True})
     wait_until(lambda: state_of(server, sandbox.sandbox_id) == "paused", "it is paused")
     assert sandbox.commands.run("echo awake").stdout == "awake\n"
     wait_until(lambda: state_of(server, sandbox.sandbox_id) == "paused", "and again")

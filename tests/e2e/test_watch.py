@@ -281,8 +281,7 @@ def test_a_watcher_that_lost_events_says_so(forgetful, folder):
     while forgetful.filesystem("GetWatcherEvents", made).json.get("events"):
         pass
     put(f"{folder}/many/after")         # it goes on working
-    time.sleep(0.3)
-    after = forgetful.filesystem("GetWatcherEvents", made).json["events"]
+    after = proc.wait_until(lambda: forgetful.filesystem("GetWatcherEvents", made).json.get("events"), "an event")
     assert after[0] == {"name": "after", "type": "EVENT_TYPE_CREATE"}
 
 
@@ -387,8 +386,8 @@ def test_100_watchers_at_once_each_see_their_own(own_wire, folder):
         watchers.append(reply.json["watcherId"])
     for i in range(100):
         put(f"{folder}/w{i}/file{i}")
-    time.sleep(0.5)
     for i, made in enumerate(watchers):
-        events = wire.filesystem("GetWatcherEvents", {"watcherId": made}).json["events"]
+        events = proc.wait_until(
+            lambda made=made: wire.filesystem("GetWatcherEvents", {"watcherId": made}).json.get("events"), "events")
         assert {e["name"] for e in events} == {f"file{i}"}
         assert wire.filesystem("RemoveWatcher", {"watcherId": made}).status == 200

@@ -9,7 +9,7 @@ import time
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def wait_until(condition, what, timeout=5.0, step=0.02):
+def wait_until(condition, what, timeout=20.0, step=0.02):
     """Returns the first true value of condition(); fails with `what` when there is none in time.
     It may be a function that says what is there instead."""
     until = time.monotonic() + timeout

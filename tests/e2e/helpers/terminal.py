@@ -52,7 +52,7 @@ class Terminal:
     def line(self, text):
         self.type(text + "\r")
 
-    def expect(self, pattern, timeout=10):
+    def expect(self, pattern, timeout=30):
         """Reads until the pattern comes; what was before it is forgotten. Returns the match."""
         until = time.monotonic() + timeout
         while not (found := re.search(pattern, self.text)):
