@@ -134,8 +134,9 @@ def rules():
 
 
 def traces(data):
-    """Everything, by kind. The volume's own files are its layers: their contents are not walked."""
-    volume = pathlib.Path(data, "volume")
+    """Everything, by kind. The volume's own files are its layers: their contents are not walked. Its stamp stays with it,
+    and is made by whichever keeper lives long enough to look at it."""
+    volume, stamp = pathlib.Path(data, "volume"), pathlib.Path(data, "volume.swept")
     kinds = {
         "mounts": mounts(),
         "cgroups": cgroups(),
@@ -145,7 +146,7 @@ def traces(data):
         "rules": rules(),
         "files": numbers()
         | {str(path) for path in pathlib.Path("/run/cove").rglob("*") if path.parent.name != "ids"}
-        | {str(path) for path in pathlib.Path(data).glob("*")}
+        | {str(path) for path in pathlib.Path(data).glob("*") if path != stamp}
         | {str(path) for path in volume.glob("*/*")},
         "subvolumes": {
             line.split(" path ")[-1] for line in output("btrfs", "subvolume", "list", str(volume))
