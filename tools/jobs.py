@@ -21,7 +21,8 @@ SECONDS = ROOT / "tests/seconds.tsv"
 RED, OFF = ("\033[31m", "\033[m") if sys.stdout.isatty() else ("", "")
 TAIL = 40
 AT_ONCE = 4                             # runs of tests, beside a build: they mostly wait
-TESTS = ("", "network", "served")       # lanes of tests
+TESTS = ("", "network", "served", "sdk")        # lanes of tests
+ROOM = {"sdk": 2}                       # of a lane, where it is not one: those have two volumes of 2 GiB each
 SHARD_S, UNKNOWN_S = 75, 10
 DISK_GIB = 10                           # what the tests may hold at any moment
 SLOWEST = 10
@@ -35,7 +36,7 @@ class Job:
     needs: list = field(default_factory=list)       # stages
     env: dict = field(default_factory=dict)
     seconds: float = UNKNOWN_S          # about
-    lane: str = ""                      # at most one of a lane at a time: "build", "deps", "idle" and those of TESTS
+    lane: str = ""                      # at most ROOM of a lane at a time: "build", "deps", "idle" and those of TESTS
     result: Path = None                 # of pytest, with its cases
     number: int = 0                     # among those of its stage
     rank: float = 0                     # how long until the last of what waits for it is done
@@ -282,7 +283,7 @@ class Run:
             print(f"{job.stage:28} not run: {why}", flush=True)
 
     def startable(self, job, running):
-        if any(other.lane == job.lane for other in running if job.lane):
+        if job.lane and sum(other.lane == job.lane for other in running) >= ROOM.get(job.lane, 1):
             return False
         if job.lane in TESTS and sum(other.lane in TESTS for other in running) >= AT_ONCE:
             return False
