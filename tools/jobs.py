@@ -21,8 +21,7 @@ SECONDS = ROOT / "tests/seconds.tsv"
 RED, OFF = ("\033[31m", "\033[m") if sys.stdout.isatty() else ("", "")
 TAIL = 40
 AT_ONCE = 4                             # runs of tests, beside a build: they mostly wait
-TESTS = ("", "network", "served", "sdk")        # lanes of tests
-ROOM = {"sdk": 2}                       # of a lane, where it is not one: those have two volumes of 2 GiB each
+TESTS = ("", "network")                 # lanes of tests
 SHARD_S, UNKNOWN_S = 75, 10
 DISK_GIB = 10                           # what the tests may hold at any moment
 SLOWEST = 10
@@ -36,7 +35,7 @@ class Job:
     needs: list = field(default_factory=list)       # stages
     env: dict = field(default_factory=dict)
     seconds: float = UNKNOWN_S          # about
-    lane: str = ""                      # at most ROOM of a lane at a time: "build", "deps", "idle" and those of TESTS
+    lane: str = ""                      # one of a lane at a time: "build", "deps", "idle", "network"; "" is none
     result: Path = None                 # of pytest, with its cases
     number: int = 0                     # among those of its stage
     rank: float = 0                     # how long until the last of what waits for it is done
@@ -139,7 +138,7 @@ class DiskWatch(threading.Thread):
 
     def __init__(self):
         super().__init__(daemon=True)
-        self.most, self.when, self.largest, self.over = 0, "", [], threading.Event()
+        self.most, self.when, self.over = 0, "", threading.Event()
 
     @staticmethod
     def stage_of(path):
@@ -162,18 +161,8 @@ class DiskWatch(threading.Thread):
                     said = subprocess.run(["du", "-sxk", path], capture_output=True, text=True).stdout.split()
                     held[stage] = held.get(stage, 0) + int(said[0] if said else 0) * 1024
             if sum(held.values()) > self.most:
-                if sum(held.values()) > self.most + (256 << 20):
-                    self.largest = self.files(top)
                 self.most, self.when = sum(held.values()), max(held, key=held.get)
             pause = max(2, 20 * (time.monotonic() - begun))     # it costs the tests a twentieth at most
-
-    @staticmethod
-    def files(top):
-        """The largest of them: MiB and name."""
-        found = subprocess.run(["find", *top.glob("cove-scope-*.*"), "-xdev", "-type", "f", "-size", "+64M", "-printf", "%b %p\\n"],
-                               capture_output=True, text=True, errors="replace").stdout.splitlines()
-        sizes = sorted(((int(line.split()[0]) // 2048, line.split(" ", 1)[1]) for line in found), reverse=True)
-        return [f"{mib} MiB {name}" for mib, name in sizes[:5]]
 
     def verdict(self):
         self.over.set()
@@ -283,7 +272,7 @@ class Run:
             print(f"{job.stage:28} not run: {why}", flush=True)
 
     def startable(self, job, running):
-        if job.lane and sum(other.lane == job.lane for other in running) >= ROOM.get(job.lane, 1):
+        if job.lane and any(other.lane == job.lane for other in running):
             return False
         if job.lane in TESTS and sum(other.lane in TESTS for other in running) >= AT_ONCE:
             return False
