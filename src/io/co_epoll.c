@@ -2,7 +2,7 @@
  *
  * Each descriptor is registered once, edge-triggered, for both directions; a call tries the system
  * call first and parks only after EAGAIN, so a request costs no epoll_ctl. A turn of the loop runs
- * what is ready, then waits for events or the nearest deadline (a binary heap).
+ * what is ready, then waits for events or the nearest deadline.
  *
  * Stacks are cut from slabs, touched lazily, each with a guard page below it. struct co sits at the
  * top of its own stack and is never unmapped, so that a stale co_ref can be checked safely. */
@@ -18,6 +18,7 @@
 
 #include "base/mem.h"
 #include "io/co_switch.h"
+#include "io/timers.h"
 #include "io/workers.h"
 
 #ifdef CO_ASAN
@@ -25,7 +26,7 @@ enum { STACK = 512 << 10 }; /* red zones make frames several times larger */
 #else
 enum { STACK = 64 << 10 };
 #endif
-enum { PAGE = 4096, SLAB = 64, HOT = 64, NO_TIMER = -1, EVENTS = 256 };
+enum { PAGE = 4096, SLAB = 64, HOT = 64, EVENTS = 256 };
 
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102 /* Linux 6.13: a guard without a mapping of its own */
@@ -41,9 +42,8 @@ struct co {
     co_fn *fn;
     void *arg;
     uint64_t id; /* 0 while free */
-    int64_t deadline;
-    int slot; /* index in the timer heap */
-    int fd;   /* what it waits for, -1 when nothing */
+    struct timer timer;
+    int fd; /* what it waits for, -1 when nothing */
     enum co_dir dir;
     enum wake woken;
     bool parked, cancelled, calling;
@@ -57,13 +57,13 @@ struct fdslot {
 
 static _Thread_local struct loop {
     int ep, event;
-    int nfree, nfresh, nheap, capheap, nfd;
+    int nfree, nfresh, nfd;
     char *fresh; /* the rest of the newest slab of stacks */
     struct co_context main;
     struct co *current, *head, **tail, *free;
     struct co **cold; /* stacks without a page; not a list, which would need one */
     int ncold, capcold;
-    struct co **heap;
+    struct timers timers;
     struct fdslot *fd;
     struct list all;
     uint64_t ids;
@@ -75,57 +75,6 @@ static _Thread_local struct loop {
     pthread_mutex_t lock; /* guards done */
     struct co *done;      /* finished co_call()s */
 } * L;
-
-/* ---- timers: a binary heap ordered by deadline ---- */
-
-static void heap_put(int i, struct co *c)
-{
-    L->heap[i] = c;
-    c->slot = i;
-}
-
-static void heap_up(int i, struct co *c)
-{
-    for (; i && L->heap[(i - 1) / 2]->deadline > c->deadline; i = (i - 1) / 2)
-        heap_put(i, L->heap[(i - 1) / 2]);
-    heap_put(i, c);
-}
-
-static void heap_down(int i, struct co *c)
-{
-    for (int k; (k = 2 * i + 1) < L->nheap; i = k) {
-        if (k + 1 < L->nheap && L->heap[k + 1]->deadline < L->heap[k]->deadline)
-            k++;
-        if (L->heap[k]->deadline >= c->deadline)
-            break;
-        heap_put(i, L->heap[k]);
-    }
-    heap_put(i, c);
-}
-
-static void timer_add(struct co *c, int64_t until)
-{
-    if (L->nheap == L->capheap) {
-        L->capheap = L->capheap ? L->capheap * 2 : 16;
-        L->heap = xrealloc(L->heap, sizeof(struct co *) * (size_t)L->capheap);
-    }
-    c->deadline = until;
-    heap_up(L->nheap++, c);
-}
-
-static void timer_remove(struct co *c)
-{
-    int i = c->slot;
-    struct co *last = L->heap[--L->nheap];
-
-    c->slot = NO_TIMER;
-    if (last == c)
-        return;
-    if (i && L->heap[(i - 1) / 2]->deadline > last->deadline)
-        heap_up(i, last);
-    else
-        heap_down(i, last);
-}
 
 /* ---- parking and waking ---- */
 
@@ -140,8 +89,7 @@ static void wake(struct co *c, enum wake why)
 {
     if (!c->parked)
         return;
-    if (c->slot != NO_TIMER)
-        timer_remove(c);
+    timers_remove(&L->timers, &c->timer);
     if (c->fd >= 0)
         L->fd[c->fd].wait[c->dir] = NULL;
     list_remove(&c->cond);
@@ -158,7 +106,7 @@ static enum wake park(int64_t until)
     struct co *c = L->current;
 
     if (until != NEVER)
-        timer_add(c, until);
+        timers_add(&L->timers, &c->timer, until);
     c->parked = true;
     switch_away(c);
     return c->woken;
@@ -241,7 +189,7 @@ int co_go(co_fn *fn, void *arg, struct co_ref *out)
     } else if (!(c = new_stack())) {
         return -1;
     }
-    *c = (struct co){ .fn = fn, .arg = arg, .slot = NO_TIMER, .fd = -1, .id = ++L->ids };
+    *c = (struct co){ .fn = fn, .arg = arg, .timer.at = TIMER_OFF, .fd = -1, .id = ++L->ids };
     co_context_init(&c->ctx, entry, stack_base(c), c);
     list_init(&c->cond);
     list_push(&L->all, &c->all);
@@ -394,7 +342,8 @@ static void end_window(void)
 /* How long to wait for events at most, in the terms of epoll_wait. */
 static int wait_ms(void)
 {
-    int64_t until = L->nheap ? L->heap[0]->deadline : NEVER;
+    const struct timer *nearest = timers_nearest(&L->timers);
+    int64_t until = nearest ? nearest->until : NEVER;
 
     if (L->quiet < TIDY_LATE)
         until = MIN(until, L->window);
@@ -411,13 +360,14 @@ void co_skip_waits(bool on) { skips_waits = on; }
  */
 static int skip_wait(struct epoll_event *ev, int ms)
 {
+    const struct timer *nearest = timers_nearest(&L->timers);
     int n = epoll_wait(L->ep, ev, EVENTS, 0);
 
     if (n || !ms)
         return n;
-    if (L->calls || !L->nheap)
+    if (L->calls || !nearest)
         return epoll_wait(L->ep, ev, EVENTS, ms);
-    clock_skip(MAX(L->heap[0]->deadline - clock_ms(), (int64_t)0));
+    clock_skip(MAX(nearest->until - clock_ms(), (int64_t)0));
     return 0;
 }
 
@@ -441,13 +391,14 @@ static void poll_events(void)
 {
     struct epoll_event ev[EVENTS];
     int n = wait_events(ev);
+    struct timer *t;
 
     if (L->quiet < TIDY_LATE && L->now >= L->window)
         end_window();
     for (int i = 0; i < n; i++)
         deliver(&ev[i]);
-    while (L->nheap && L->heap[0]->deadline <= L->now)
-        wake(L->heap[0], WOKEN_TIME);
+    while ((t = timers_nearest(&L->timers)) && t->until <= L->now)
+        wake(CONTAINER_OF(t, struct co, timer), WOKEN_TIME);
 }
 
 static void run_ready(void)
@@ -470,7 +421,7 @@ static void loop_free(struct loop *l)
     close(l->ep);
     close(l->event);
     free(l->fd);
-    free(l->heap);
+    timers_free(&l->timers);
     free(l->cold);
     free(l); /* the stacks stay mapped: a worker's stale reference must never fault */
 }
