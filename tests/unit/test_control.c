@@ -463,11 +463,16 @@ TEST(prometheus_hears_of_sandboxes) { run(counted, 0); }
 
 /* ---- forwarded ports ---- */
 
+static int64_t port_of(const struct sandbox *b)
+{
+    return ((struct sandbox_forward *)b->forwards.items)->host_port;
+}
+
 static void forwarded(void)
 {
     struct sandbox_forward f = { 0, 8080 };
     struct create_spec s = spec();
-    struct sandbox *b, *other;
+    struct sandbox *b;
     struct client_to to = { 0 };
     struct client client;
     struct exchange *x;
@@ -477,7 +482,7 @@ static void forwarded(void)
 
     s.forwards = (struct objs){ 1, &f };
     b = create(&w.alice, &s);
-    f.host_port = ((struct sandbox_forward *)b->forwards.items)->host_port;
+    f.host_port = port_of(b);
     CHECK(f.host_port > 0);
     snprintf(where, sizeof(where), "127.0.0.1:%lld", (long long)f.host_port);
     CHECK_INT(addr_parse(str_of(where), &a, &err), 0);
@@ -488,6 +493,36 @@ static void forwarded(void)
     CHECK(x != NULL);
     CHECK_INT(x->head.status, 200);
     client_close(x);
+    client_finish(&client);
+}
+
+TEST(a_forwarded_port_leads_inside) { run(forwarded, 0); }
+
+/* On a port below those that the kernel gives to clients: when it is free, nobody else takes it. */
+static struct sandbox *create_on_a_port(struct create_spec *s, struct sandbox_forward *f)
+{
+    struct sandbox *b = NULL;
+    struct err err = { 0 };
+
+    for (int i = 0; i < 1000 && !b; i++) {
+        f->host_port = 20000 + (getpid() * 31 + i) % 12000;
+        if (try_create(&w.alice, s, &b, &err))
+            CHECK(strstr(err.msg, "forward of host port") != NULL);
+    }
+    CHECK(b != NULL);
+    return b;
+}
+
+static void held(void)
+{
+    struct sandbox_forward f = { 0, 8080 };
+    struct create_spec s = spec();
+    struct sandbox *b, *other;
+    struct err err = { 0 };
+
+    s.forwards = (struct objs){ 1, &f };
+    b = create_on_a_port(&s, &f);
+    CHECK_INT(port_of(b), f.host_port);
     CHECK_INT(try_create(&w.alice, &s, &other, &err), -1); /* the port is taken */
     CHECK(strstr(err.msg, "forward of host port") != NULL);
     CHECK_INT(sandboxes(), 1);
@@ -495,10 +530,10 @@ static void forwarded(void)
     b = control_find(w.c, NULL, str_of(b->id), &err);
     CHECK_INT(control_kill(w.c, &w.alice, b, NULL, &err), 0);
     other = create(&w.alice, &s); /* and free again at once */
-    client_finish(&client);
+    CHECK_INT(port_of(other), f.host_port);
 }
 
-TEST(a_forwarded_port_leads_inside_until_the_sandbox_ends) { run(forwarded, 0); }
+TEST(a_forwarded_port_is_its_sandboxs_until_that_ends) { run(held, 0); }
 
 static void reached(void)
 {
