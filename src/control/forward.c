@@ -158,6 +158,8 @@ int forward_open(struct live *l, struct err *err)
 {
     struct sandbox_forward *s = l->s.forwards.items;
 
+    if (l->forwards) /* it was unreachable for a while, they were not */
+        return 0;
     for (size_t i = 0; i < l->s.forwards.n; i++)
         if (open_one(l, &s[i], err)) {
             forward_close(l);

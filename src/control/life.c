@@ -61,8 +61,10 @@ static int64_t end_of(const struct live *l)
 
 static int64_t due_of(const struct live *l)
 {
-    if (*l->unreachable) /* whatever its time is: we do not know how it is */
-        return l->again ? l->again : NEVER;
+    /* whatever its time is: we do not know how it is. Who has cleared `again` meanwhile wants a
+     * look at once */
+    if (*l->unreachable && l->s.state != SANDBOX_ENDED)
+        return l->again;
     switch ((enum sandbox_state)l->s.state) {
     case SANDBOX_RUNNING: return MAX(end_of(l), l->again);
     case SANDBOX_PAUSED: return l->deadline;

@@ -71,6 +71,7 @@ void samples_begin(struct live *l)
 {
     struct control *c = l->control;
 
+    samples_end(l); /* one that was unreachable for a while is in line still */
     l->sample_at = co_in(control_limits.sample_s * 1000);
     list_push(&c->sampling, &l->sampling);
     co_cond_wake(&c->sampling_begun);

@@ -468,11 +468,8 @@ static int64_t port_of(const struct sandbox *b)
     return ((struct sandbox_forward *)b->forwards.items)->host_port;
 }
 
-static void forwarded(void)
+static void check_leads_inside(int64_t port)
 {
-    struct sandbox_forward f = { 0, 8080 };
-    struct create_spec s = spec();
-    struct sandbox *b;
     struct client_to to = { 0 };
     struct client client;
     struct exchange *x;
@@ -480,11 +477,8 @@ static void forwarded(void)
     struct err err = { 0 };
     char where[32];
 
-    s.forwards = (struct objs){ 1, &f };
-    b = create(&w.alice, &s);
-    f.host_port = port_of(b);
-    CHECK(f.host_port > 0);
-    snprintf(where, sizeof(where), "127.0.0.1:%lld", (long long)f.host_port);
+    CHECK(port > 0);
+    snprintf(where, sizeof(where), "127.0.0.1:%lld", (long long)port);
     CHECK_INT(addr_parse(str_of(where), &a, &err), 0);
     to.addr = &a;
     client_init(&client);
@@ -494,6 +488,15 @@ static void forwarded(void)
     CHECK_INT(x->head.status, 200);
     client_close(x);
     client_finish(&client);
+}
+
+static void forwarded(void)
+{
+    struct sandbox_forward f = { 0, 8080 };
+    struct create_spec s = spec();
+
+    s.forwards = (struct objs){ 1, &f };
+    check_leads_inside(port_of(create(&w.alice, &s)));
 }
 
 TEST(a_forwarded_port_leads_inside) { run(forwarded, 0); }
@@ -534,6 +537,86 @@ static void held(void)
 }
 
 TEST(a_forwarded_port_is_its_sandboxs_until_that_ends) { run(held, 0); }
+
+/* ---- one that cannot be reached for a while, and a server that stays ---- */
+
+static const char *away; /* its id */
+
+static int reachable(void) { return !control_unreachable(w.c, away); }
+
+static void lose_sight_of(const char *id)
+{
+    struct machine_event e = { .kind = MACHINE_UNREACHABLE, .ref = id, .text = "it is damaged" };
+
+    away = id;
+    provider_fake_unreachable(w.fake, id, e.text);
+    provider_fake_emit(w.fake, &e);
+    wait_until(reachable, 0);
+}
+
+static void find_again(void)
+{
+    provider_fake_unreachable(w.fake, away, "");
+    wait_until(reachable, 1);
+}
+
+static int samples_of(struct sandbox *b)
+{
+    struct err err = { 0 };
+    int n = 0;
+
+    CHECK_INT(control_samples(w.c, b, 0, INT64_MAX, count_sample, &n, &err), 0);
+    return n;
+}
+
+static void as_before(void)
+{
+    struct sandbox_forward f = { 0, 8080 };
+    struct create_spec s = spec();
+    struct sandbox *other, *b;
+    struct err err = { 0 };
+    int had;
+
+    s.forwards = (struct objs){ 1, &f };
+    b = create(&w.alice, &s);
+    s.forwards = (struct objs){ 0 };
+    other = create(&w.alice, &s);
+    control_hold(other);
+    lose_sight_of(b->id);
+    find_again();
+    check_leads_inside(port_of(b));
+    CHECK_STR(events_of(b->id), "created started unreachable reachable");
+    had = samples_of(other);
+    co_sleep(co_in(5000));
+    CHECK(samples_of(other) > had + 2); /* those behind it are measured as before */
+    CHECK_INT(control_kill(w.c, &w.alice, b, NULL, &err), 0);
+    had = samples_of(other);
+    co_sleep(co_in(5000));
+    CHECK(samples_of(other) > had + 2);
+    control_release(other);
+}
+
+TEST(one_that_can_be_reached_again_is_as_it_was)
+{
+    set("control.sample-s=1");
+    run(as_before, 0);
+    set("control.sample-s=10");
+}
+
+static void idle_changed(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b = create(&w.alice, &s);
+    struct err err = { 0 };
+
+    lose_sight_of(b->id);
+    CHECK_INT(control_set_idle(w.c, &w.alice, b, 5000, &err), 0);
+    find_again();
+    wait_until(sandboxes, 0);
+    CHECK_STR(last_reason(), "lifetime: nobody used it for 5 s");
+}
+
+TEST(one_whose_time_changes_meanwhile_is_found_again_and_ends_by_it) { run(idle_changed, 0); }
 
 static void reached(void)
 {
