@@ -284,6 +284,25 @@ static void write_anew(struct keeper *k, const char *id)
         log_warn("a record is not written anew", KV("sandbox", id), KV("error", err.msg));
 }
 
+/* Nothing is made of a sandbox before its record: one without a layer was never begun, and one with
+ * a note was being woken, unless the processes of its pause still live. */
+static bool was_begun(struct keeper *k, const char *id)
+{
+    char name[KEEP_NAME_ROOM];
+    AUTO(closep) int layer = -1, pidfd = -1;
+    struct boxfile note;
+    struct err err = { 0 };
+
+    if (note_exists(k, id)) {
+        if (note_read(k, id, &note, NULL, &err) >= 0)
+            pidfd = open_if_alive(&note);
+        return pidfd >= 0;
+    }
+    box_name(k, id, name);
+    layer = layer_open(k->volume, name, &err);
+    return layer >= 0 || err.code != ERR_NOT_FOUND; /* a disk that fails is no witness */
+}
+
 int adopt_consider(struct keeper *k, const char *id, struct err *err)
 {
     AUTO(buf_free) struct buf unknown = { 0 };
@@ -292,10 +311,12 @@ int adopt_consider(struct keeper *k, const char *id, struct err *err)
 
     err->code = ERR_NONE;
     old = read_record(k, id, &r, &unknown, err);
-    if (old < 0 && err->code == ERR_NOT_FOUND) { /* its keeper died before it had made anything */
-        unlinkat(k->records, id, 0);
+    if (old < 0 && err->code == ERR_NOT_FOUND && !was_begun(k, id)) {
+        unlinkat(k->records, id, 0); /* its keeper died before it had made anything */
         return 0;
     }
+    if (old < 0 && err->code == ERR_NOT_FOUND)
+        err->code = ERR_INVALID; /* somebody cut it short */
     if (old < 0) {
         unread_begin(k, id, BOXFILE_RECORD, err);
         return 0;

@@ -43,14 +43,19 @@ static uint32_t random_family(void)
     return f;
 }
 
+void box_name(const struct keeper *k, const char *id, char out[static KEEP_NAME_ROOM])
+{
+    /* the prefix tells who may sweep it: private ones are nobody's when nobody holds their lock */
+    snprintf(out, KEEP_NAME_ROOM, "%s-%s", k->o.socket < 0 ? "box" : "run", id);
+}
+
 struct box *box_new(struct keeper *k, const char *id)
 {
     struct box *b = xcalloc(1, sizeof(*b));
 
     b->keeper = k;
     snprintf(b->id, sizeof(b->id), "%s", id);
-    /* the prefix tells who may sweep it: private ones are nobody's when nobody holds their lock */
-    snprintf(b->name, sizeof(b->name), "%s-%s", k->o.socket < 0 ? "box" : "run", id);
+    box_name(k, id, b->name);
     b->family = random_family();
     b->layer = b->mounts = b->jail.pidfd = b->jail.sock = b->jail.net = b->ended.fd = b->report.fd =
         b->memory.fd = -1;

@@ -165,6 +165,8 @@ int box_watch(struct box *b, struct err *err);
 int box_network(struct box *b);                  /* its network namespace */
 uint32_t box_unenforced(const struct keeper *k); /* bits 1 << enum limit_id */
 struct box *box_new(struct keeper *k, const char *id);
+/* Of its layer and its cgroup. */
+void box_name(const struct keeper *k, const char *id, char out[static KEEP_NAME_ROOM]);
 void box_free(struct box *b);  /* gives everything back; also half-made ones */
 void box_sleep(struct box *b); /* the same, but for its files, its note and its name */
 /* Starts it again on its files; answers later. */

@@ -4,6 +4,7 @@
  * processes are gone, because somebody killed them or the machine was restarted: the run directory
  * with the keeper's other records does not survive that. It is written when the files are on disk
  * and removed before the sandbox goes on. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,7 +76,9 @@ int note_read(const struct keeper *k, const char *id, struct boxfile *out, struc
 
 bool note_exists(const struct keeper *k, const char *id)
 {
-    return k->notes >= 0 && !faccessat(k->notes, id, F_OK, AT_SYMLINK_NOFOLLOW);
+    /* a disk that fails does not say that there is none */
+    return k->notes >= 0 &&
+           (!faccessat(k->notes, id, F_OK, AT_SYMLINK_NOFOLLOW) || errno != ENOENT);
 }
 
 void note_remove(const struct keeper *k, const char *id)

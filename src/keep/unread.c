@@ -118,19 +118,39 @@ void unread_tick(struct box *b)
         unread_look(b);
 }
 
-/* Its processes are those in its cgroup, whose name we know. */
+/* Its processes are those in its cgroup, whose name we know. Only one with a record has any. */
+static int kill_processes(const struct box *b, struct err *err)
+{
+    int cgroups = b->keeper->cgroups.unified;
+
+    if (b->unread_kind == BOXFILE_NOTE)
+        return 0;
+    if (cgroups < 0)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "sandbox %s goes on: without its record and a cgroup v2 its processes "
+                       "cannot be found; mend <run>/boxes/%s",
+                       b->id, b->id);
+    if (cgroup_write(cgroups, b->name, "cgroup.kill", "1") && errno != ENOENT)
+        return err_sys(err, "kill the processes of sandbox %s", b->id);
+    return 0;
+}
+
 void unread_end(struct box *b, enum keep_reason reason)
 {
     struct keeper *k = b->keeper;
-    struct pending end = b->end;
+    struct pending end = TAKE(b->end, (struct pending){ 0 });
     struct keep_state last;
+    struct err err = { 0 };
     char id[ORDER_ID];
 
     memcpy(id, b->id, sizeof(id));
+    if (kill_processes(b, &err)) {
+        log_error("an unreachable sandbox is not ended", KV("sandbox", id), KV("error", err.msg));
+        keeper_reply(&end, id, &err, NULL);
+        return;
+    }
     b->reason = reason;
     box_state(b, &last);
-    if (k->cgroups.unified >= 0)
-        cgroup_write(k->cgroups.unified, b->name, "cgroup.kill", "1");
     cgroup_remove(&k->cgroups, b->name);
     keeper_unlink(k->sockets, id);
     if (b->layer >= 0) {

@@ -181,6 +181,26 @@ def test_sandboxes_go_on(start, victims):
     assert handle.pid in [one.pid for one in again.commands.list()]
 
 
+def test_one_whose_record_is_damaged_ends_when_its_processes_can_be_found(start, place):
+    """Its cgroup would tell which they are; here there is none."""
+    server = start()
+    sandbox = Sandbox.create(**server.sdk(timeout=120))
+    id = sandbox.sandbox_id
+    record = place / "run/boxes" / id
+    good = record.read_bytes()
+    record.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    os.kill(server.part("cove-keep"), signal.SIGKILL)
+
+    wait_until(lambda: "unreachable" in server.ok("GET", f"/v1/sandboxes/{id}"), "the damage is not seen",
+               10 * SLOWER)
+    reply = server.call("DELETE", f"/v1/sandboxes/{id}")
+    assert reply.status == 503 and "cannot be found" in reply.message, reply
+    assert record.exists() and list((place / "data/volume/layers").glob(f"*{id}"))
+    record.write_bytes(good)            # and now they can: it was asked for
+    wait_until(lambda: not record.exists(), "it does not end", 60 * SLOWER)
+    record.with_name(f"{id}.damaged").unlink()
+
+
 def test_an_ephemeral_one_leaves_nothing(place):
     before = machine.strays()
     server = Rootless(place, "--ephemeral")

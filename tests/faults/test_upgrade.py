@@ -249,6 +249,7 @@ def test_a_keeper_and_a_server_of_different_releases(begin, shared, keeper, serv
 DAMAGE = {
     "changed": lambda path, data: path.write_bytes(data[:60] + bytes([data[60] ^ 1]) + data[61:]),
     "cut": lambda path, data: path.write_bytes(data[:len(data) // 2]),
+    "empty": lambda path, data: path.write_bytes(b""),
     "a directory": lambda path, data: (path.unlink(), path.mkdir()),
     "a link": lambda path, data: (path.unlink(), path.symlink_to("nowhere")),
 }
@@ -274,7 +275,7 @@ def test_what_cannot_be_read_is_kept_and_comes_back(begin, damage):
             assert now["state"] == house.views[box.id]["state"] and "cannot be read" in now["unreachable"], now
             assert box.wire().get("/health").status >= 500
         assert not house.paused.state().get("unreachable")
-        if damage in ("changed", "cut"):
+        if damage in ("changed", "cut", "empty"):
             assert all(path.with_name(path.name + ".damaged").exists() for path in paths)
             assert "damaged" in world.told()
         assert house.always.run("echo $((6 * 7))") == "42\n"
@@ -289,6 +290,26 @@ def test_what_cannot_be_read_is_kept_and_comes_back(begin, damage):
         path.with_name(path.name + ".damaged").unlink(missing_ok=True)
         if path.is_dir():
             path.rmdir()                # the note's place: it cannot be written anew there
+    check_use(world, house)
+
+
+def test_an_empty_record_beside_a_note(begin):
+    """Of files without processes it is what a keeper left that was killed when it began to wake them; of frozen
+    processes it is damage."""
+    world, house = begin("current")
+    stop(world, "kill")
+    woken, frozen = (world.run_dir / "boxes" / box.id for box in (house.files, house.paused))
+    good = frozen.read_bytes()
+    woken.write_bytes(b"")
+    frozen.write_bytes(b"")
+    world.start()
+    tally.injected("unreadable file")
+    assert not woken.exists() and "unreachable" not in house.files.state()
+    assert "it is empty" in house.paused.state()["unreachable"]
+    repaired(frozen, good)
+    wait_for(lambda: "unreachable" not in house.paused.state(), house.paused.state, BACK_S)
+    house.all_as_it_was()
+    frozen.with_name(frozen.name + ".damaged").unlink()
     check_use(world, house)
 
 
