@@ -37,7 +37,7 @@ void timers_add(struct timers *all, struct timer *t, int64_t until)
 {
     if (all->n == all->room) {
         all->room = all->room ? all->room * 2 : 16;
-        all->heap = xrealloc(all->heap, sizeof(*all->heap) * (size_t)all->room);
+        all->heap = xrealloc(all->heap, sizeof(struct timer *) * (size_t)all->room);
     }
     t->until = until;
     move_up(all, all->n++, t);
