@@ -289,7 +289,8 @@ def test_a_shell_that_was_stopped_takes_the_terminal_again(shell):
 
 
 def test_a_shell_that_is_killed_leaves_the_terminal_as_it_was(shell):
-    shell.line("trap '' TERM; echo be''gun; exec sleep 100")
+    # Not by bash: a signal that it takes between the echo and the exec is lost with its handler.
+    shell.line("trap '' TERM; exec sh -c 'echo be\"gun\"; exec sleep 100'")
     shell.expect("begun\r\n")
     shell.process.send_signal(signal.SIGHUP)
     assert shell.wait() == 128 + signal.SIGHUP

@@ -17,6 +17,10 @@ const settings = ServerConnection.makeSettings({
 });
 const said = {};
 
+// A restart cancels the library's own request for a subshell, if that is still on its way, and nobody handles that: in a
+// browser it is a line of the console, here it would end the program.
+process.on('unhandledRejection', why => { if (!/subshell creation failed.*Canceled/.test(String(why))) throw why; });
+
 const run = (kernel, code, more = {}) => {
   const seen = [];
   const future = kernel.requestExecute({ code, ...more });
