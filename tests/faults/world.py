@@ -316,10 +316,11 @@ class Follower:
     pace: called with the number of bytes that each event brought; it may sleep, or say that the reader goes away for
     so many seconds."""
 
-    def __init__(self, box, *argv, pace=None, kind=Connection):
-        self.box, self.data, self.offset, self.reconnects = box, bytearray(), 0, 0
+    def __init__(self, box, *argv, pace=None, kind=Connection, timeout=5):
+        self.box, self.timeout, self.data, self.offset, self.reconnects = \
+            box, timeout, bytearray(), 0, 0
         self.pace, self.kind, self.boot = pace or (lambda _: None), kind, box.world.boot
-        self.stream = box.wire(5).start(*argv, kind=kind)
+        self.stream = box.wire(timeout).start(*argv, kind=kind)
         self.pid, self.heard = self.stream.pid, time.monotonic()
 
     def read(self, until=None):
@@ -355,7 +356,7 @@ class Follower:
         while True:
             assert self.box.world.boot == self.boot, "its machine was started anew"
             try:
-                self.stream = self.box.wire(5).follow(self.pid, offset=self.offset, kind=self.kind)
+                self.stream = self.box.wire(self.timeout).follow(self.pid, offset=self.offset, kind=self.kind)
                 break
             except RpcError as error:
                 self.check_error({"code": error.code, "message": error.message})
