@@ -57,7 +57,7 @@ class Worker(threading.Thread):
 
     def create(self):
         boot = self.world.boot
-        if len([kept for kept in self.kept if not kept.end]) >= self.history.each:
+        if len([kept for kept in self.kept if not kept.end and kept.boot == boot]) >= self.history.each:
             return self.end()
         reply = self.world.call("POST", "/v1/sandboxes", {
             "timeout": 3600, "network": self.chance.choice(["none", "open"]), "metadata": {"of": self.history.name}})
@@ -71,19 +71,19 @@ class Worker(threading.Thread):
 
     def any(self):
         living = [kept for kept in self.kept if not kept.end and kept.boot == self.world.boot]
-        return self.chance.choice(living) if living else None
+        assert living, "it has none"    # and comes to make one
+        return self.chance.choice(living)
 
     def write(self):
         kept = self.any()
-        if kept:
-            name, value = f"file{self.chance.randrange(3)}", unique("value") * self.chance.choice([1, 50, 3000])
-            kept.files.setdefault(name, [None]).append(value)
-            kept.box.write(name, value.encode())
-            kept.files[name] = [value]              # acknowledged: nothing else may be there any more
+        name, value = f"file{self.chance.randrange(3)}", unique("value") * self.chance.choice([1, 50, 3000])
+        kept.files.setdefault(name, [None]).append(value)
+        kept.box.write(name, value.encode())
+        kept.files[name] = [value]                  # acknowledged: nothing else may be there any more
 
     def read(self):
         kept = self.any()
-        if kept and kept.files:
+        if kept.files:
             name = self.chance.choice(sorted(kept.files))
             found = self.get(kept, name)
             if found not in kept.files[name]:
@@ -99,14 +99,12 @@ class Worker(threading.Thread):
 
     def command(self):
         kept = self.any()
-        if not kept:
-            return
         word = unique("line")
         script = f"for i in $(seq {LINES}); do echo {word}-$i; sleep 0.0{self.chance.randrange(1, 9)}; done; exit 7"
         follower = Follower(kept.box, "/bin/sh", "-c", script)      # refused: nobody knows whether it runs
         end = follower.read()
         wanted = "".join(f"{word}-{i}\n" for i in range(1, LINES + 1)).encode()
-        if follower.data != wanted or end["exitCode"] != 7:
+        if (follower.data != wanted or end["exitCode"] != 7) and kept.boot == self.world.boot:
             raise Wrong(f"{kept.box.id}: output {follower.data[-60:]} of {len(wanted)} bytes, {end}")
         self.history.reconnects += follower.reconnects
 
@@ -123,19 +121,18 @@ class Worker(threading.Thread):
 
     def flood(self):
         kept = self.any()
-        if not kept:
-            return
         word = unique("flood")
         follower = Follower(kept.box, "/bin/sh", "-c", f"yes {word} | head -c {FLOOD}; exit 8", pace=self.pace())
         end = follower.read()
         line = word.encode() + b"\n"
-        if follower.data != (line * (FLOOD // len(line) + 1))[:FLOOD] or end["exitCode"] != 8:
+        whole = follower.data == (line * (FLOOD // len(line) + 1))[:FLOOD] and end["exitCode"] == 8
+        if not whole and kept.boot == self.world.boot:
             raise Wrong(f"{kept.box.id}: {len(follower.data)} of {FLOOD} bytes of a flood, {end}")
         self.history.reconnects += follower.reconnects
 
     def pause(self):
         kept = self.any()
-        if not kept or not PAUSES:
+        if not PAUSES:
             return self.read()
         try:
             reply = self.world.call("POST", f"/sandboxes/{kept.box.id}/pause")
@@ -154,11 +151,10 @@ class Worker(threading.Thread):
 
     def end(self):
         kept = self.any()
-        if kept:
-            kept.end = "asked"
-            status = kept.box.end()
-            assert status in (204, 404), status     # 404: the first try did it, and nobody heard
-            kept.end = "acknowledged"
+        kept.end = "asked"
+        status = kept.box.end()
+        assert status in (204, 404), status         # 404: the first try did it, and nobody heard
+        kept.end = "acknowledged"
 
     # ---- the sequence
 

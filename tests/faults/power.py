@@ -83,28 +83,27 @@ class Device:
 
 # ---- the machine
 
-def everybody(world):
+def everybody():
     """Every process that is Cove's or inside one of its sandboxes."""
-    found = machine.family(world.process.pid) | {world.process.pid} if world.process.poll() is None else set()
+    found = {int(name.split()[1]) for name in machine.processes()}
     for top in machine_cgroups():
         for place, _, _ in os.walk(f"{top}/cove"):
             with contextlib.suppress(OSError), open(f"{place}/cgroup.procs", encoding="ascii") as file:
                 found |= {int(line) for line in file}
-    return found | {int(name.split()[1]) for name in machine.processes()}
+    return found
 
 
 def all_die(world):
+    """First who would tell clients of the others' deaths."""
+    world.signal(signal.SIGKILL, "monitor", "server", "keeper")
     until = time.monotonic() + 30
-    while pids := {pid for pid in everybody(world) if proc.alive(pid)}:
+    while pids := {pid for pid in everybody() if proc.alive(pid)}:
         assert time.monotonic() < until, f"they do not die: {[(pid, machine.comm(pid)) for pid in pids]}"
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if world.process.poll() is not None:
-            machine.collect_orphans()
+        machine.collect_orphans()
         time.sleep(0.02)
-    world.process.wait(20)
-    world.process.stdout.close()
     machine.collect_orphans()
 
 
@@ -138,7 +137,6 @@ def new_boot(world):
     name = world.folder / "boot"
     name.write_text(f"{uuid.uuid4()}\n")
     run("mount", "--bind", name, BOOT_ID)
-    world.boot += 1
 
 
 def true_boot():
@@ -148,9 +146,11 @@ def true_boot():
 
 def dies(world, device=None, way="cut"):
     """At once, whatever anybody was about to do; nothing is told to end."""
+    world.boot += 1                     # what succeeds from now on may do so before everything is dead: one of its own
     if device:
         getattr(device, way)()
     all_die(world)
+    world.boot += 1
     forget_kernel_state()
     shutil.rmtree(world.run_dir)
     world.unmount()
