@@ -142,7 +142,7 @@ class Worker(threading.Thread):
             wait_for(lambda: self.resumed(kept), f"{kept.box.id} does not resume", 120, 0.1)
 
     def resumed(self, kept):
-        if kept.boot != self.world.boot:            # it ended with the machine, or sleeps
+        if kept.boot != self.world.boot or self.world.given_up:      # it ended with the machine, or sleeps
             return True
         with contextlib.suppress(*TROUBLE):
             reply = self.world.call("POST", f"/sandboxes/{kept.box.id}/connect", {"timeout": 3600})
@@ -198,6 +198,7 @@ class History:
         return self
 
     def __exit__(self, kind, *_):
+        self.world.given_up = kind is not None      # nobody waits for what will not come back
         self.over.set()
         self.go.set()
         for worker in self.workers:
