@@ -209,6 +209,7 @@ def source_of(what, path_of, box_of, hows):
 DATABASE = [database(how) for how in HOWS] + [database_older]
 KEPT = [file_of("note", note, how) for how in (*HOWS, "older")]
 KEPT += [file_of("box file", record, how) for how in (*HOWS, "older")]
+KEPT += [file_of("identity", lambda world, _: world.data / "id", how) for how in HOWS]
 VOLUME = [volume(how) for how in HOWS]
 SOURCES = [source_of("template", lambda world: world.data / "templates" / TEMPLATE, lambda residents: residents.templated, HOWS),
            source_of("mount", lambda world: world.residents.shared, lambda residents: residents.mounted, ("missing", "damaged"))]

@@ -50,7 +50,7 @@ class World(Serve):
     """Keeps its port over restarts, so that clients only have to try again."""
 
     def __init__(self, folder, *options, env=None):
-        self.fixed = free_port()
+        self.fixed, self.place = free_port(), None
         super().__init__(folder, "--preview-listen", "none", *VOLUME, *options, env=env,
                          listen=f"127.0.0.1:{self.fixed}")
         self.api_key = self.key             # the file may be out of reach later
@@ -197,9 +197,12 @@ class World(Serve):
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
     def keep_dir(self):
-        """Where its keeper writes down what runs: below the run directory, by the data directory's identity."""
-        found = [self.run_dir, *self.run_dir.glob("*/")]
-        return next((place for place in found if (place / "boxes").exists()), self.run_dir)
+        """Where its keeper writes down what runs: below the run directory, by the data directory's identity; releases
+        before that had the run directory for themselves."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):      # spoilt by a test, or not made yet
+            name = (self.data / "id").read_text().strip()
+            self.place = self.run_dir / name if name.isalnum() and name.isascii() else self.place
+        return self.place if self.place and (self.place / "boxes").exists() else self.run_dir
 
     def traces(self, ident, but=None):
         """Everything on the machine that carries the name of one sandbox. but: how those end that may."""
