@@ -144,8 +144,8 @@ def true_boot():
         run("umount", BOOT_ID)
 
 
-def dies(world, device=None, way="cut"):
-    """At once, whatever anybody was about to do; nothing is told to end."""
+def falls(world, device=None, way="cut"):
+    """At once, whatever anybody was about to do; nothing is told to end. What is there when it is switched on again."""
     world.boot += 1                     # what succeeds from now on may do so before everything is dead: one of its own
     if device:
         getattr(device, way)()
@@ -157,21 +157,24 @@ def dies(world, device=None, way="cut"):
     if device:
         device.again()
     new_boot(world)
+
+
+def rises(world):
     world.start()
     world.wait_well(60)
-
-
-def reboot(world, _chance):
-    """The disk keeps everything; memory, processes and the run directory are gone."""
-    dies(world)
     world.residents.machine_was_restarted()
     world.residents.check()
 
 
+def reboot(world, _chance):
+    """The disk keeps everything; memory, processes and the run directory are gone."""
+    falls(world)
+    rises(world)
+
+
 def power(device):
     def hurt(world, chance):
-        dies(world, device, chance.choice(["cut", "image"]))
-        world.residents.machine_was_restarted()
-        world.residents.check()
+        falls(world, device, chance.choice(["cut", "image"]))
+        rises(world)
     hurt.__name__ = "power loss"
     return hurt

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 from helpers.cove import CLEAR
+from power import falls, rises
 from residents import TEMPLATE
 
 HOWS = ("missing", "empty", "damaged")
@@ -71,16 +72,21 @@ class Spoiled:
         move(self.aside, self.path)
 
 
-def with_a_start(world, chance, harm, refused, meanwhile=None):
-    """Down, hurt, a start that is refused or not, whole again, up. refused: words of which one is in what it says; None
-    when it has to start all the same."""
+def refused(world, harm, word):
+    """It does not start on that, and says why: the word is in it."""
+    said = world.tried()
+    assert said, f"it started without {harm.path} ({harm.how})"
+    assert word in said, said[-2000:]
+
+
+def with_a_start(world, chance, harm, word=None, meanwhile=None):
+    """Down, hurt, a start that is refused with that word or has to succeed, whole again, up."""
     world.down(chance.choice(["kill", "end"]))
     with harm:
-        said = world.tried()
-        if refused:
-            assert said, f"it started without {harm.path} ({harm.how})"
-            assert any(word in said for word in refused), said[-2000:]
+        if word:
+            refused(world, harm, word)
         else:
+            said = world.tried()
             assert said is None, said[-2000:]
             world.wait_well(60)
             world.residents.not_ended()
@@ -130,7 +136,7 @@ class Database:
 
 def database(how):
     def hurt(world, chance):
-        with_a_start(world, chance, Database(world, how, chance), ["cove.db"])
+        with_a_start(world, chance, Database(world, how, chance), "cove.db")
     hurt.__name__ = f"database {how}"
     return hurt
 
@@ -156,19 +162,19 @@ def database_older(world, chance):
             for ident, pids in living.items():
                 assert not pids or pids & set(world.inside(ident)), f"{ident} was killed\n{world.log_of(ident)}"
 
-        with_a_start(world, chance, Database(world, "older", chance), None, all_live)
+        with_a_start(world, chance, Database(world, "older", chance), meanwhile=all_live)
         backup(world)
 
 
 # ---- what the keeper has written
 
-def file_of(what, path_of, how):
+def file_of(what, path_of, how, word=None):
     def hurt(world, chance):
         path = path_of(world, chance)
         older = world.residents.older.get(path)
         if how == "older" and older is None:
             older = path.read_bytes()
-        with_a_start(world, chance, Spoiled(world, path, how, chance, older), None)
+        with_a_start(world, chance, Spoiled(world, path, how, chance, older), word)
         world.residents.check()
     hurt.__name__ = f"{what} {how}"
     return hurt
@@ -184,7 +190,11 @@ def record(world, _chance):
 
 def volume(how):
     def hurt(world, chance):
-        with_a_start(world, chance, Spoiled(world, world.data / "volume.img", how, chance), ["volume"])
+        harm = Spoiled(world, world.data / "volume.img", how, chance)
+        falls(world)                    # while anything lives, it is mounted, and its name is of no account
+        with harm:
+            refused(world, harm, "volume")
+        rises(world)
     hurt.__name__ = f"volume {how}"
     return hurt
 
@@ -200,7 +210,7 @@ def source_of(what, path_of, box_of, hows):
                 residents.not_ended()
         else:
             harm = Spoiled(world, path_of(world), how, chance)
-            with_a_start(world, chance, harm, None, lambda: residents.resume_refused(box_of(residents)))
+            with_a_start(world, chance, harm, meanwhile=lambda: residents.resume_refused(box_of(residents)))
         residents.check()
     hurt.__name__ = f"{what} spoiled"
     return hurt
@@ -209,7 +219,7 @@ def source_of(what, path_of, box_of, hows):
 DATABASE = [database(how) for how in HOWS] + [database_older]
 KEPT = [file_of("note", note, how) for how in (*HOWS, "older")]
 KEPT += [file_of("box file", record, how) for how in (*HOWS, "older")]
-KEPT += [file_of("identity", lambda world, _: world.data / "id", how) for how in HOWS]
+KEPT += [file_of("identity", lambda world, _: world.data / "id", how, how != "missing" and "id is damaged") for how in HOWS]
 VOLUME = [volume(how) for how in HOWS]
 SOURCES = [source_of("template", lambda world: world.data / "templates" / TEMPLATE, lambda residents: residents.templated, HOWS),
            source_of("mount", lambda world: world.residents.shared, lambda residents: residents.mounted, ("missing", "damaged"))]
