@@ -138,26 +138,37 @@ def ended(world, ident):
 
 # ---- what it needs runs out
 
+def few_descriptors(world, count, seconds):
+    """From one moment to the next its processes may not open any more. New ones of it ask for as many as they can have."""
+    before = {}
+    for pid in family(world):
+        with contextlib.suppress(OSError):
+            soft, hard = before[pid] = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(count, hard), hard))
+    time.sleep(seconds)
+    for pid, limits in before.items():
+        with contextlib.suppress(OSError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+
+
 def descriptors(count):
-    """Of that number of descriptors each of its processes must make do, and somebody may die of it."""
+    """Of that number of descriptors each of its processes must make do: all of a sudden, or from its start on. Perhaps it
+    cannot start with them."""
     def hurt(world, chance):
-        before = {}
-        for pid in family(world):
-            with contextlib.suppress(OSError):
-                before[pid] = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-                resource.prlimit(pid, resource.RLIMIT_NOFILE, (count, count))
-        usual = before[world.process.pid]
+        if chance.random() < 0.5:
+            few_descriptors(world, count, chance.uniform(0.2, 1))
+            world.revive()
+            return
+        world.down(chance.choice(["kill", "end"]))
+        world.descriptors = count
         try:
-            time.sleep(chance.uniform(0.1, 0.8))
-            parts = world.parts()
-            victims = chance.choice([(), ("keeper",), ("server",), ("server", "keeper")])
-            send(signal.SIGKILL, [parts[name] for name in victims if name in parts])
-            time.sleep(chance.uniform(0.1, 0.8))
+            if not world.tried():
+                time.sleep(chance.uniform(0.2, 1))
+                world.down("kill")
         finally:
-            for pid in family(world) if world.running() else ():
-                with contextlib.suppress(OSError):
-                    resource.prlimit(pid, resource.RLIMIT_NOFILE, before.get(pid, usual))
-        world.revive()
+            world.descriptors = None
+        world.start()
+        world.wait_well(60)
     hurt.__name__ = f"{count} descriptors"
     return hurt
 

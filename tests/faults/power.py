@@ -95,7 +95,7 @@ def everybody():
 
 def all_die(world):
     """First who would tell clients of the others' deaths."""
-    world.signal(signal.SIGKILL, "monitor", "server", "keeper")
+    world.down("kill")
     until = time.monotonic() + 30
     while pids := {pid for pid in everybody() if proc.alive(pid)}:
         assert time.monotonic() < until, f"they do not die: {[(pid, machine.comm(pid)) for pid in pids]}"

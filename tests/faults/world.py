@@ -6,6 +6,7 @@ import http.client
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -49,6 +50,8 @@ class Lost(Exception):
 class World(Serve):
     """Keeps its port over restarts, so that clients only have to try again."""
 
+    descriptors = None                  # how many its processes may have; None: the usual number
+
     def __init__(self, folder, *options, env=None):
         self.fixed, self.place = free_port(), None
         super().__init__(folder, "--preview-listen", "none", *VOLUME, *options, env=env,
@@ -70,9 +73,13 @@ class World(Serve):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [self.program(), "serve", "--data", self.data, "--run-dir", self.run_dir, *self.options],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env, cwd=self.folder)
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env, cwd=self.folder,
+                preexec_fn=self.limit if self.descriptors else None)
         self.said = self.read_until_ready()
         self.url, self.port = f"http://127.0.0.1:{self.fixed}", self.fixed
+
+    def limit(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
 
     def left(self):
         """A disk that the test has made for it is not its own."""
@@ -132,7 +139,8 @@ class World(Serve):
     def down(self, how):
         """Nothing of it runs any more but its sandboxes."""
         if how == "kill":
-            self.signal(signal.SIGKILL, "monitor", "server", "keeper")
+            pids = self.signal(signal.SIGKILL, "monitor", "server", "keeper")
+            wait_for(lambda: not any(proc.alive(pid) for pid in pids.values()), "the killed are gone", 20)
             return
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0, self.told()
