@@ -10,6 +10,7 @@ import time
 import pytest
 
 from helpers import proc
+from helpers.far import Far
 from helpers.guest import SLOWER
 from helpers.wire import RpcError, SmallBuffers
 
@@ -145,6 +146,36 @@ def test_a_command_ends_beside_its_child_while_nobody_reads(start_guest):
     assert rest[-1][0] == "end" and rest[-1][1]["exitCode"] == 7
     assert not {kind for kind, _ in rest} & {"lost"}
     os.killpg(stream.pid, signal.SIGKILL)
+
+
+# --- readers that are gone -------------------------------------------------------------------
+
+def test_a_peer_that_answers_is_waited_for_however_long_it_reads_nothing(start_guest):
+    """TCP_USER_TIMEOUT would end its connection."""
+    guest = start_guest(*SMALL, "--set", "http.peer-ms=200", "--set", "http.write-ms=200")
+    stream = guest.wire.start("/usr/bin/seq", "200000", kind=SmallBuffers)
+    stands_still(stream.pid)
+    time.sleep(1)
+    out = stream.collect()
+    assert (out.lost, out.error, out.stdout) == (0, None, numbers(200000))
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_process_is_freed_when_its_reader_is_cut_off(start_guest, folder, as_root, reads):
+    """While it was reading, and while it was not: what has been sent, or the probes, stay without an answer."""
+    guest = start_guest(*SMALL, "--set", "http.peer-ms=400", listen="0.0.0.0:0")
+    with Far() as far:
+        stream = guest.wire.start("/bin/sh", "-c", f"yes | head -c 30000000; touch {folder}/done",
+                                  kind=far.connection(small=True))
+        if reads:
+            for _ in range(3):
+                assert next(stream.events())[0] == "stdout"
+        else:
+            stands_still(stream.pid)
+        assert not os.path.exists(f"{folder}/done")
+        far.cut()
+        proc.wait_until(lambda: os.path.exists(f"{folder}/done"), "the process to go on", 20 * SLOWER)
+        stream.close()
 
 
 # --- several readers -------------------------------------------------------------------------
