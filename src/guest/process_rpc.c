@@ -2,8 +2,9 @@
  *
  * Beyond E2B's own fields every event carries `offset`: where its data begins in the process's
  * output, for start where this stream begins, for end how much there was. A reader that comes back
- * with Cove-Output-Offset goes on exactly there. Bytes that fell out of the ring are told as
- * {"lost": {"bytes": n}}, which E2B's clients pass over. */
+ * with Cove-Output-Offset goes on exactly there, or is told that it cannot. To one that comes
+ * without, what fell out of the ring is told as {"lost": {"bytes": n}}, which E2B's clients pass
+ * over; so is it to one that says Cove-Output-Lost: tell. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -234,7 +235,9 @@ static int send_start(struct stream *s, struct err *err)
 
     if (connect_begin(s->call))
         return err_set(err, ERR_GONE, "the client left");
-    b = event_begin(s, s->reader.offset);
+    if (s->until != NEVER) /* one that does not read any more learns of its time limit by our end */
+        s->call->conn->patience = s->until + http_limits.write_ms;
+    b = event_begin(s, s->reader.offset - s->reader.lost);
     json_key(b, "start");
     json_open(b, '{');
     json_kv_int(b, "pid", s->p->child.pid);
@@ -263,17 +266,30 @@ static int send_data(struct stream *s, const struct ring_piece *piece, struct er
 
 static int send_lost(struct stream *s, struct err *err)
 {
-    uint64_t from = s->reader.offset, first = s->p->ring.first;
-    struct buf *b = event_begin(s, from);
+    struct buf *b = event_begin(s, s->reader.offset - s->reader.lost);
 
     json_key(b, "lost");
     json_open(b, '{');
-    json_kv_int64s(b, "bytes", (int64_t)(first - from));
+    json_kv_int64s(b, "bytes", (int64_t)s->reader.lost);
     json_close(b, '}');
-    if (event_send(s, b, err))
-        return -1;
-    process_took(s->p, &s->reader, first);
-    return flush_events(s, false, err);
+    s->reader.lost = 0;
+    return event_send(s, b, err) || flush_events(s, false, err) ? -1 : 0;
+}
+
+/* Another reader sets the pace, and this one has not kept up. */
+static int fell_behind(struct stream *s, struct err *err)
+{
+    struct process_reader *r = &s->reader;
+    uint64_t first = s->p->ring.first;
+
+    if (!r->gaps)
+        return err_set(err, ERR_DATA_LOSS,
+                       "this stream is more than process.output-bytes behind the reader that sets "
+                       "the pace: bytes %llu to %llu of process %d are not kept any more",
+                       (unsigned long long)r->offset, (unsigned long long)first, s->p->child.pid);
+    r->lost = first - r->offset;
+    process_took(s->p, r, first);
+    return 0;
 }
 
 static int send_keepalive(struct stream *s, struct err *err)
@@ -349,8 +365,13 @@ static int send_events(struct stream *s, struct err *err)
     if (send_start(s, err))
         return -1;
     for (;;) {
-        if (s->reader.offset < p->ring.first && send_lost(s, err))
+        if (process_behind(p, &s->reader) && fell_behind(s, err))
             return -1;
+        if (s->reader.lost) {
+            if (send_lost(s, err))
+                return -1;
+            continue; /* it may have parked */
+        }
         if (ring_get(&p->ring, s->reader.offset, EVENT_BYTES, &piece)) {
             if (send_data(s, &piece, err))
                 return -1;
@@ -363,8 +384,8 @@ static int send_events(struct stream *s, struct err *err)
     }
 }
 
-static int follow(struct call *c, struct process *p, const uint64_t *offset, int64_t until,
-                  struct err *err)
+static int follow(struct call *c, struct process *p, const uint64_t *offset, bool gaps,
+                  int64_t until, struct err *err)
 {
     struct stream s = {
         .call = c, .p = p, .keepalive_ms = connect_keepalive_ms(&c->head), .until = until
@@ -372,7 +393,7 @@ static int follow(struct call *c, struct process *p, const uint64_t *offset, int
     int r;
 
     s.watch = !conn_ready(c->conn);
-    process_attach(p, &s.reader, offset);
+    process_attach(p, &s.reader, offset, gaps);
     r = conn_peer_left(c->conn) && s.watch ? err_set(err, ERR_GONE, "the client left")
                                            : send_events(&s, err);
     process_detach(p, &s.reader);
@@ -403,14 +424,16 @@ static int rpc_start(struct call *c, void *body, struct err *err)
     doors_before(req->process); /* it may want their ports */
     if (process_start(call_guest(c), &start, &p, err))
         return -1;
-    return follow(c, p, &from_the_start, NEVER, err);
+    return follow(c, p, &from_the_start, false, NEVER, err);
 }
 
 static int rpc_connect(struct call *c, void *body, struct err *err)
 {
     const struct process_request *req = body;
     struct str given = http_get(&c->head, "cove-output-offset");
+    bool gaps = str_iis(http_get(&c->head, "cove-output-lost"), "tell");
     struct process *p = find(call_guest(c), req->process, err);
+    const char *first;
     int64_t ms;
     uint64_t offset = 0;
 
@@ -420,7 +443,15 @@ static int rpc_connect(struct call *c, void *body, struct err *err)
         return err_set(err, ERR_INVALID,
                        "Cove-Output-Offset must be a number up to %llu, the bytes written so far",
                        (unsigned long long)p->ring.end);
-    return follow(c, p, given.p ? &offset : NULL, co_in(ms), err);
+    if (given.p && !gaps && offset < p->ring.first) {
+        first = arena_printf(&c->arena, "%llu", (unsigned long long)p->ring.first);
+        call_header(c, "Cove-Output-Offset", first);
+        return err_set(err, ERR_DATA_LOSS,
+                       "the output of process %d is not kept from byte %llu on any more: the first "
+                       "that is left is at Cove-Output-Offset %s",
+                       p->child.pid, (unsigned long long)offset, first);
+    }
+    return follow(c, p, given.p ? &offset : NULL, gaps, co_in(ms), err);
 }
 
 static int reply_empty(struct call *c) { return call_reply(c, 200, "application/json", STR("{}")); }

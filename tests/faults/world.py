@@ -51,11 +51,12 @@ class World(Serve):
     """Keeps its port over restarts, so that clients only have to try again."""
 
     descriptors = None                  # how many its processes may have; None: the usual number
+    host = "127.0.0.1"                  # what it listens on
 
     def __init__(self, folder, *options, env=None):
         self.fixed, self.place = free_port(), None
         super().__init__(folder, "--preview-listen", "none", *VOLUME, *options, env=env,
-                         listen=f"127.0.0.1:{self.fixed}")
+                         listen=f"{self.host}:{self.fixed}")
         self.api_key = self.key             # the file may be out of reach later
         self.boot = 0                       # how often the machine was started anew meanwhile
         self.given_up = False               # the test has failed
