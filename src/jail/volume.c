@@ -116,16 +116,6 @@ static bool has_entries(int dir, const char *name)
     return found;
 }
 
-/* A directory for layers without one for them is where an image was mounted: it is made after the
- * image, and what is in it lies in there. Another image in its place would be without the files of
- * all paused sandboxes, which would then be nobody's. */
-static bool was_mounted(const struct volume *v)
-{
-    AUTO(closep) int fd = open_dir(v->data, VOLUME_DIR);
-
-    return fd >= 0 && faccessat(fd, VOLUME_LAYERS, F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT;
-}
-
 /* What the directory already is; VOLUME_PLAIN with an empty `why`: nothing yet. */
 static int recognise(struct volume *v, struct err *err)
 {
@@ -149,11 +139,6 @@ static int recognise(struct volume *v, struct err *err)
         snprintf(v->why, sizeof(v->why), "it holds plain layers: delete them to get a volume");
     } else if (is_btrfs(v->data)) {
         v->kind = VOLUME_BTRFS_NATIVE;
-    } else if (was_mounted(v)) {
-        return err_set(err, ERR_PRECONDITION,
-                       "%.90s/" VOLUME_IMAGE " is gone: put it back, or remove the empty directory "
-                       "%.90s/" VOLUME_DIR " to begin without the files in it",
-                       v->dir, v->dir);
     }
     return 0;
 }

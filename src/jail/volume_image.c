@@ -391,8 +391,7 @@ static int mount_at(const struct volume *v, const char *device, struct err *err)
         return err_sys(err, "mount %.150s", path.data);
     return err_set(err, ERR_PRECONDITION,
                    "%.90s/" VOLUME_IMAGE " cannot be mounted (%s); it was not changed. Look at it "
-                   "with 'btrfs check', or, to begin anew, move it and the directory " VOLUME_DIR
-                   " away",
+                   "with 'btrfs check', or move it away to begin anew",
                    v->dir, strerrordesc_np(errno));
 }
 

@@ -235,36 +235,6 @@ TEST(a_damaged_image_is_named_and_left_alone)
     CHECK_INT(mounts_of(dir), 0);
 }
 
-/* What was in it is not what a new one has: nobody may take that for the end of it. */
-TEST(an_image_that_is_gone_is_named_and_no_other_takes_its_place)
-{
-    const char *dir = new_dir();
-    struct volume *v;
-    char path[128], aside[140];
-
-    if (!shared())
-        return;
-    volume_close(must_open(dir));
-    CHECK_INT(volume_detach(dir, &err), 0);
-    snprintf(path, sizeof(path), "%s/volume.img", dir);
-    snprintf(aside, sizeof(aside), "%s.aside", path);
-    CHECK_INT(rename(path, aside), 0);
-    CHECK_INT(volume_open(dir, &v, &err), -1);
-    CHECK_INT(err.code, ERR_PRECONDITION);
-    CHECK(strstr(err.msg, path) && strstr(err.msg, "is gone"));
-    CHECK_INT(access(path, F_OK), -1);
-    CHECK_INT(rename(aside, path), 0);
-    volume_close(must_open(dir));
-    CHECK_INT(volume_detach(dir, &err), 0);
-
-    /* and whoever means it says so */
-    CHECK_INT(unlink(path), 0);
-    snprintf(path, sizeof(path), "%s/volume", dir);
-    CHECK_INT(rmdir(path), 0);
-    volume_close(must_open(dir));
-    CHECK_INT(volume_detach(dir, &err), 0);
-}
-
 TEST(a_disk_that_is_too_full_is_named_with_the_way_out)
 {
     const char *dir = new_dir();
