@@ -240,8 +240,14 @@ class Neighbour(World):
     def __init__(self, folder, first):
         self.first = first
         super().__init__(folder)
-        self.resident = self.box()
-        self.resident.write("file", b"of another")
+        self.asleep = self.with_a_file()
+        self.ok("POST", f"/v1/sandboxes/{self.asleep.id}/pause", {"memory": False})
+        self.resident = self.with_a_file()
+
+    def with_a_file(self):
+        made = self.box()
+        made.write("file", b"of another")
+        return made
 
     def start(self):
         self.run_dir = self.first.run_dir
@@ -251,7 +257,15 @@ class Neighbour(World):
         self.wait_well(60)
         assert self.resident.read("file") == b"of another"
         assert self.resident.run("echo $((6 * 7))") == "42\n"
-        assert set(self.listed()) == {self.resident.id}
+        assert set(self.listed()) == {self.resident.id, self.asleep.id}
+
+    def machine_was_restarted(self):
+        self.wait_well(60)
+        wait_for(lambda: set(self.listed()) == {self.asleep.id}, lambda: f"there are {self.listed()}", 20)
+        self.ok("POST", f"/v1/sandboxes/{self.asleep.id}/resume", {})
+        self.resident, self.asleep = self.asleep, self.with_a_file()
+        self.ok("POST", f"/v1/sandboxes/{self.asleep.id}/pause", {"memory": False})
+        self.check()
 
 
 def neighbour(world, chance):

@@ -85,7 +85,7 @@ class Device:
 
 def everybody():
     """Every process that is Cove's or inside one of its sandboxes."""
-    found = {int(name.split()[1]) for name in machine.processes()}
+    found = {pid for pid in machine.family() if machine.comm(pid).startswith(("cove", "memfd:cove"))}
     for top in machine_cgroups():
         for place, _, _ in os.walk(f"{top}/cove"):
             with contextlib.suppress(OSError), open(f"{place}/cgroup.procs", encoding="ascii") as file:
@@ -144,8 +144,14 @@ def true_boot():
         run("umount", BOOT_ID)
 
 
+def all_worlds(world):
+    return [world, *filter(None, [getattr(world, "neighbour", None)])]
+
+
 def falls(world, device=None, way="cut"):
     """At once, whatever anybody was about to do; nothing is told to end. What is there when it is switched on again."""
+    for other in all_worlds(world)[1:]:
+        other.down("kill")
     world.boot += 1                     # what succeeds from now on may do so before everything is dead: one of its own
     if device:
         getattr(device, way)()
@@ -153,7 +159,8 @@ def falls(world, device=None, way="cut"):
     world.boot += 1
     forget_kernel_state()
     shutil.rmtree(world.run_dir)
-    world.unmount()
+    for each in all_worlds(world):
+        each.unmount()
     if device:
         device.again()
     new_boot(world)
@@ -162,6 +169,9 @@ def falls(world, device=None, way="cut"):
 def rises(world):
     world.start()
     world.wait_well(60)
+    for other in all_worlds(world)[1:]:
+        other.start()
+        other.machine_was_restarted()
     world.residents.machine_was_restarted()
     world.residents.check()
 
