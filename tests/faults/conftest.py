@@ -59,7 +59,7 @@ def start(folder):
         return started[-1]
 
     yield begin
-    for world in started:
+    for world in reversed(started):     # the later may lie in the folder of the first
         try:
             world.finish()
         except BaseException:
