@@ -255,6 +255,7 @@ class Neighbour(World):
 
     def check(self):
         self.wait_well(60)
+        wait_for(lambda: reachable(self.resident), lambda: f"{self.resident.state()}\n{self.log_of(self.resident.id)}", 30)
         assert self.resident.read("file") == b"of another"
         assert self.resident.run("echo $((6 * 7))") == "42\n"
         assert set(self.listed()) == {self.resident.id, self.asleep.id}
@@ -266,6 +267,12 @@ class Neighbour(World):
         self.resident, self.asleep = self.asleep, self.with_a_file()
         self.ok("POST", f"/v1/sandboxes/{self.asleep.id}/pause", {"memory": False})
         self.check()
+
+
+def reachable(box):
+    with contextlib.suppress(*TROUBLE):
+        return box.wire().get("/health").status == 204
+    return False
 
 
 def neighbour(world, chance):
@@ -300,8 +307,9 @@ def torment(world, chance, faults, until=None):
         time.sleep(chance.choice([0, 0.01, 0.05, 0.2, 0.5]))
         try:
             hurt(world, chance)
-        except AssertionError as error:
-            raise AssertionError(f"fault {done + 1}, {hurt.__name__}: {error}") from error
+        except Exception as error:
+            before = ", ".join(one.__name__ for one in faults[max(0, done - 5):done])
+            raise AssertionError(f"fault {done + 1}, {hurt.__name__}, after {before}: {error}") from error
         tally.injected(hurt.__name__.replace("_", " "))
         done += 1
     return done

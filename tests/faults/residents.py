@@ -66,6 +66,7 @@ class Residents:
             assert box.read("file") == self.word(box), box.id
             assert box.run("echo $((6 * 7))") == "42\n"
         assert self.mounted.run("cat /mnt/shared/word") == "shared"
+        assert self.record(self.running).exists(), "no keeper would find it"
         if self.pid:
             assert self.running.pid() == self.pid, "it was started anew"
         self.pause()
