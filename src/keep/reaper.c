@@ -148,6 +148,7 @@ void keeper_let_go(struct keeper *k)
         let_go_slot(s);
     closep(&k->generation->host.lock);
     closep(&k->lock); /* the next keeper does not wait for what we do */
+    closep(&k->old_lock);
 }
 
 /* ---- the process ---- */
