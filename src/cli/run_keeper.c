@@ -189,17 +189,19 @@ void run_keeper_watch(void *session)
     struct run_session *s = session;
     struct run *r = s->run;
     struct keep_reply event;
+    struct err err = { 0 };
     size_t none = 0;
     int more = 0;
 
     do {
-        while (!r->ended && !co_wait(r->keep.fd, CO_IN, NEVER)) {
-            while ((more = keep_next(&r->keep, &event, NULL, &none, &s->err)) > 0)
+        while (!r->ended && more >= 0 && !co_wait(r->keep.fd, CO_IN, NEVER))
+            while ((more = keep_next(&r->keep, &event, NULL, &none, &err)) > 0)
                 run_event(&event, r);
-            if (more < 0)
-                break;
+        if (more < 0 && !r->ended && r->keep.pid) {
+            s->err = err;
+            s->failed = true;
         }
-        s->failed = more < 0 && r->keep.pid;
+        more = 0;
     } while (!r->ended && !s->failed && !co_cancelled() && !regain(r));
     if (!co_cancelled())
         co_cancel_all(); /* there is nobody left to hear from */

@@ -260,34 +260,19 @@ int keeper_begin(struct keeper *k, const struct jail_spec *s, struct jail *out, 
     return start_zygote(k, err) ? -1 : jail_begin(s, &k->zygote, out, err);
 }
 
-static void block(int signo, sigset_t *set)
-{
-    sigset_t one;
-
-    sigemptyset(&one);
-    sigaddset(&one, signo);
-    sigprocmask(SIG_BLOCK, &one, NULL);
-    sigaddset(set, signo);
-}
-
-/* A start may take long, and to be killed in the middle of it costs nothing: until it is over, a
- * signal ends a shared keeper on the spot. */
-static int watch_signals(struct keeper *k, bool started, struct err *err)
+static int watch_signals(struct keeper *k, struct err *err)
 {
     sigset_t set;
 
     sigemptyset(&set);
-    block(SIGCHLD, &set);
-    if (started || k->o.socket >= 0) {
-        block(SIGTERM, &set);
-        block(SIGINT, &set);
-        block(SIGHUP, &set);
-    }
-    k->signals =
-        (struct source){ signalfd(k->signals.fd, &set, SFD_CLOEXEC | SFD_NONBLOCK), on_signal };
-    if (k->signals.fd < 0)
-        return err_sys(err, "signalfd");
-    return started ? 0 : loop_add(&k->loop, &k->signals, EPOLLIN, err);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    k->signals = (struct source){ signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), on_signal };
+    return k->signals.fd < 0 ? err_sys(err, "signalfd")
+                             : loop_add(&k->loop, &k->signals, EPOLLIN, err);
 }
 
 static void init(struct keeper *k, const struct keep_options *o)
@@ -295,6 +280,8 @@ static void init(struct keeper *k, const struct keep_options *o)
     *k = (struct keeper){ .o = *o,
                           .lock = -1,
                           .old_lock = -1,
+                          .old_dir = -1,
+                          .old_boxes = -1,
                           .zygote.sock = -1,
                           .sockets = -1,
                           .records = -1,
@@ -342,7 +329,7 @@ static int open_place(struct keeper *k, struct err *err)
 static int start(struct keeper *k, struct err *err)
 {
     raise_open_files();
-    if (start_zygote(k, err) || loop_open(&k->loop, err) || watch_signals(k, false, err) ||
+    if (start_zygote(k, err) || loop_open(&k->loop, err) || watch_signals(k, err) ||
         (k->lifeline.fd >= 0 && loop_add(&k->loop, &k->lifeline, EPOLLIN, err)) ||
         prepare_machine(k, err) || slots_start(k, err))
         return -1;
@@ -358,8 +345,7 @@ static int start(struct keeper *k, struct err *err)
     if (volume_open(k->o.data_dir, &k->volume, err) || source_start(k, err) ||
         (k->o.socket < 0 && reaper_start(k, err)) || note_open(k, err))
         return -1;
-    if ((k->o.socket < 0 && takeover_all(k, err)) || adopt_all(k, err) ||
-        watch_signals(k, true, err))
+    if ((k->o.socket < 0 && takeover_all(k, err)) || adopt_all(k, err))
         return -1;
     if (!k->o.rootless)
         slots_ahead(k, k->wanted[k->o.likely]);
@@ -461,6 +447,7 @@ static void finish(struct keeper *k)
         free(c);
     }
     loop_close(&k->loop);
+    takeover_end(k);
     closep(&k->place_dir);
     freep(&k->place);
 }

@@ -127,7 +127,9 @@ struct keeper {
     struct keep_owner owner; /* shared: whose we are, and ... */
     char *place;             /* ... our own directory in the run directory; NULL: private */
     int place_dir, lock;
-    int old_lock; /* of the keepers of releases without such places, while we look there */
+    /* while we look at what keepers of releases without such places left: their lock, the run
+     * directory, the records in it; -1 */
+    int old_lock, old_dir, old_boxes;
     struct list clients, boxes, jobs;
     size_t nboxes;
     struct cgroups cgroups;

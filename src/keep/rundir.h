@@ -15,6 +15,7 @@ int rundir_listen(struct keeper *k, struct source *out, struct err *err); /* not
 
 /* takeover.c */
 int takeover_begin(struct keeper *k, struct err *err); /* no older keeper works there meanwhile */
+void takeover_end(struct keeper *k);                   /* without having taken any */
 int takeover_all(struct keeper *k, struct err *err);   /* the volume is open; then it is over */
 
 int keep_not_ours(const struct keep_owner *theirs, const struct keep_owner *ours, struct err *err);

@@ -23,9 +23,32 @@ enum { LOCK_TRIES = 20, LOCK_WAIT_US = 10000 };
 
 struct old {
     struct keeper *k;
-    int top, boxes, sockets; /* sockets: -1 where there are none */
-    size_t taken, left;
+    int sockets; /* -1: there are none */
+    size_t left;
 };
+
+static bool is_directory(int at, const char *name)
+{
+    struct stat st;
+
+    return !fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode);
+}
+
+/* Opened before we have mounts of our own, which would hide it. */
+static int open_boxes(struct keeper *k, struct err *err)
+{
+    const char *run_dir = k->o.run_dir;
+
+    k->old_dir = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (k->old_dir < 0)
+        return err_sys(err, "open %s", run_dir);
+    if (is_directory(k->old_dir, ".boxes")) { /* somebody was killed as he made the link */
+        k->old_boxes = statedir_open(run_dir, "boxes", err);
+        return k->old_boxes < 0 ? -1 : 0;
+    }
+    k->old_boxes = openat(k->old_dir, "boxes", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return k->old_boxes < 0 && errno != ENOENT ? err_sys(err, "open %s/boxes", run_dir) : 0;
+}
 
 /* No keeper of a release before may work there while we look, or begin to. One that does, and is
  * not ours, has all that is there. */
@@ -53,33 +76,7 @@ int takeover_begin(struct keeper *k, struct err *err)
         }
         usleep(LOCK_WAIT_US);
     }
-    return 0;
-}
-
-static bool is_directory(int at, const char *name)
-{
-    struct stat st;
-
-    return !fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode);
-}
-
-/* The records that are there; 1: none ever were. */
-static int open_boxes(struct old *o, struct err *err)
-{
-    const char *run_dir = o->k->o.run_dir;
-
-    o->top = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (o->top < 0)
-        return err_sys(err, "open %s", run_dir);
-    o->sockets = openat(o->top, "sockets", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (is_directory(o->top, ".boxes")) { /* the release between was killed as it made the link */
-        o->boxes = statedir_open(run_dir, "boxes", err);
-        return o->boxes < 0 ? -1 : 0;
-    }
-    o->boxes = openat(o->top, "boxes", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (o->boxes < 0)
-        return errno == ENOENT ? 1 : err_sys(err, "open %s/boxes", run_dir);
-    return 0;
+    return open_boxes(k, err);
 }
 
 /* 1: its layer is in our volume. */
@@ -124,12 +121,12 @@ static int take_one(struct old *o, const char *id, struct err *err)
     struct keeper *k = o->k;
 
     /* a directory is no record, but has its place: adoption says so */
-    if (linkat(o->boxes, id, k->records, id, 0) && errno != EEXIST &&
-        renameat2(o->boxes, id, k->records, id, RENAME_NOREPLACE))
+    if (linkat(k->old_boxes, id, k->records, id, 0) && errno != EEXIST &&
+        renameat2(k->old_boxes, id, k->records, id, RENAME_NOREPLACE))
         return err_sys(err, "take over the record of sandbox %s", id);
     if (o->sockets >= 0 && renameat(o->sockets, id, k->sockets, id) && errno != ENOENT)
         return err_sys(err, "take over the socket of sandbox %s", id);
-    if (note_anew(k, id) && unlinkat(o->boxes, id, 0) && errno != ENOENT)
+    if (note_anew(k, id) && unlinkat(k->old_boxes, id, 0) && errno != ENOENT)
         return err_sys(err, "take over the record of sandbox %s", id);
     log_info("taken over from a release before", KV("sandbox", id));
     return 0;
@@ -137,7 +134,7 @@ static int take_one(struct old *o, const char *id, struct err *err)
 
 static int take_ours(struct old *o, struct err *err)
 {
-    int fd = openat(o->boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), ours = 0;
+    int fd = openat(o->k->old_boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), ours = 0;
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     const struct dirent *e;
 
@@ -152,7 +149,7 @@ static int take_ours(struct old *o, struct err *err)
         ours = is_ours(o->k, e->d_name, err);
         if (ours > 0 && take_one(o, e->d_name, err))
             ours = -1;
-        *(ours > 0 ? &o->taken : &o->left) += 1;
+        o->left += !ours;
     }
     closedir(d);
     return ours < 0 ? -1 : 0;
@@ -160,30 +157,37 @@ static int take_ours(struct old *o, struct err *err)
 
 /* Release 46eceed follows no link: it must not find an empty directory, and take what is ours now
  * for gone. */
-static int keep_others_out(const struct old *o, struct err *err)
+static int keep_others_out(const struct keeper *k, struct err *err)
 {
-    int fd = o->left || !is_directory(o->top, "boxes")
-                 ? -1
-                 : statedir_open(o->k->o.run_dir, "boxes", err);
+    char dir[32];
+    int fd;
 
+    if (!is_directory(k->old_dir, "boxes"))
+        return 0;
+    snprintf(dir, sizeof(dir), "/proc/self/fd/%d", k->old_dir);
+    fd = statedir_open(dir, "boxes", err);
     closep(&fd);
-    return err->code ? -1 : 0;
+    return fd < 0 ? -1 : 0;
+}
+
+void takeover_end(struct keeper *k)
+{
+    closep(&k->old_boxes);
+    closep(&k->old_dir);
+    closep(&k->old_lock);
+    k->old_boxes = k->old_dir = k->old_lock = -1;
 }
 
 int takeover_all(struct keeper *k, struct err *err)
 {
-    struct old o = { .k = k, .top = -1, .boxes = -1, .sockets = -1 };
-    int r = k->old_lock < 0 ? 1 : open_boxes(&o, err);
+    struct old o = { .k = k, .sockets = -1 };
+    int r = 0;
 
-    if (!r)
-        r = take_ours(&o, err);
-    err->code = r < 0 ? err->code : ERR_NONE;
-    if (!r)
-        r = keep_others_out(&o, err);
-    closep(&o.boxes);
-    closep(&o.sockets);
-    closep(&o.top);
-    if (k->old_lock >= 0)
-        close(TAKE(k->old_lock, -1));
-    return r < 0 ? -1 : 0;
+    if (k->old_boxes >= 0) {
+        o.sockets = openat(k->old_dir, "sockets", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        r = take_ours(&o, err) || (!o.left && keep_others_out(k, err)) ? -1 : 0;
+        closep(&o.sockets);
+    }
+    takeover_end(k);
+    return r;
 }

@@ -153,7 +153,7 @@ def inside(items, *tags):
 
 def all_plus(world, house):
     """Every file of the household has what only `plus` knows: in it, in its order, its limits and its mounts."""
-    for path in [*(world.run_dir / "boxes").iterdir(), *(world.data / "paused").iterdir()]:
+    for path in [*(world.place / "boxes").iterdir(), *(world.data / "paused").iterdir()]:
         if path.name in house.ids:
             _, _, items = boxfile.read(path)
             order, = inside(items, ORDER)
@@ -223,7 +223,7 @@ def test_a_keeper_and_a_server_of_different_releases(begin, shared, keeper, serv
     Mixed.program_of_keeper, Mixed.shared = program(keeper), shared
     world, house = begin(server, "--user", CLIENT, kind=Mixed)
     if server == "plus":                # the keeper remembers what it was ordered
-        for path in (world.run_dir / "boxes").iterdir():
+        for path in (world.place / "boxes").iterdir():
             order, = inside(boxfile.read(path)[2], ORDER)
             assert plus_values(order) == [variants.PLUS_VALUE], path
     house.all_as_it_was()
@@ -259,7 +259,7 @@ DAMAGE = {
 def test_what_cannot_be_read_is_kept_and_comes_back(begin, damage):
     """A note of files without processes; a record; and a note of frozen processes, whose record is enough."""
     world, house = begin("current")
-    note, record = world.data / "paused" / house.files.id, world.run_dir / "boxes" / house.running.id
+    note, record = world.data / "paused" / house.files.id, world.place / "boxes" / house.running.id
     lost = {note: house.files, record: house.running}
     paths = [*lost, world.data / "paused" / house.paused.id]
     stop(world, "kill")
@@ -298,7 +298,7 @@ def test_an_empty_record_beside_a_note(begin):
     processes it is damage."""
     world, house = begin("current")
     stop(world, "kill")
-    woken, frozen = (world.run_dir / "boxes" / box.id for box in (house.files, house.paused))
+    woken, frozen = (world.place / "boxes" / box.id for box in (house.files, house.paused))
     good = frozen.read_bytes()
     woken.write_bytes(b"")
     frozen.write_bytes(b"")
@@ -316,9 +316,9 @@ def test_an_empty_record_beside_a_note(begin):
 def test_what_cannot_be_read_can_be_ended(begin):
     world, house = begin("current")
     stop(world, "kill")
-    for path in (world.data / "paused" / house.files.id, world.run_dir / "boxes" / house.running.id):
+    for path in (world.data / "paused" / house.files.id, world.place / "boxes" / house.running.id):
         DAMAGE["changed"](path, path.read_bytes())
     world.start()
     house.can_end(but=".damaged")
-    for path in (world.data / "paused", world.run_dir / "boxes"):
+    for path in (world.data / "paused", world.place / "boxes"):
         assert [name.suffix for name in path.iterdir() if house.ids & {name.stem}] == [".damaged"]
