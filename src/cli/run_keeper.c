@@ -67,7 +67,7 @@ static int connect_to_shared(struct run *r, const char *data_dir, const char *ru
             return 0;
     } else if (err->code == ERR_DENIED)
         return connect_to_only(r, run_dir, err);
-    if (err->code != ERR_NOT_FOUND || !keep_old_one(run_dir, data_dir))
+    if (err->code != ERR_NOT_FOUND || keep_old_one(run_dir, data_dir) != KEEP_OLD_OURS)
         return -1;
     free(r->place);
     r->place = xstrdup(run_dir);

@@ -97,7 +97,7 @@ static _Noreturn void run_part(struct monitor *m, const struct part *p)
 static void start(struct monitor *m, struct part *p)
 {
     fflush(stdout);
-    m->s->old_keeper = keep_old_one(m->s->run_dir, m->s->data_dir);
+    m->s->old_keeper = keep_old_one(m->s->run_dir, m->s->data_dir) == KEEP_OLD_OURS;
     p->started = clock_ms();
     p->due = NEVER;
     p->pid = fork();
@@ -110,6 +110,18 @@ static void start(struct monitor *m, struct part *p)
     }
 }
 
+/* The server looks for it where it was when that one began. */
+static void use_another(struct monitor *m)
+{
+    bool old = keep_old_one(m->s->run_dir, m->s->data_dir) == KEEP_OLD_OURS;
+
+    if (!m->taken)
+        log_info("another keeper works for this data directory, and is used");
+    m->taken = true;
+    if (old && !m->s->old_keeper && m->server.pid)
+        kill(m->server.pid, SIGTERM);
+}
+
 static void died(struct monitor *m, struct part *p, int status)
 {
     int64_t now = clock_ms(), wait = SOON_MS;
@@ -118,9 +130,7 @@ static void died(struct monitor *m, struct part *p, int status)
     if (m->stopping)
         return;
     if (p == &m->keep && WIFEXITED(status) && WEXITSTATUS(status) == KEEPER_TAKEN) {
-        if (!m->taken)
-            log_info("another keeper works for this data directory, and is used");
-        m->taken = true;
+        use_another(m);
         p->due = now + TAKEN_MS;
         return;
     }

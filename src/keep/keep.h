@@ -50,8 +50,9 @@ struct keep_where {                 /* one keeper, to be found again whenever it
     const struct keep_owner *owner; /* NULL: anybody */
 };
 
-/* Does a keeper of a release without identities run in run_dir itself, for this data directory? */
-bool keep_old_one(const char *run_dir, const char *data_dir);
+/* Which keeper of a release without identities runs in run_dir itself? UNKNOWN: it is starting. */
+enum keep_old { KEEP_OLD_NONE, KEEP_OLD_OURS, KEEP_OLD_ANOTHERS, KEEP_OLD_UNKNOWN };
+enum keep_old keep_old_one(const char *run_dir, const char *data_dir);
 
 /* Has a newer release used these directories? Then nothing of them may be touched: -1. run_dir may
  * be NULL. */

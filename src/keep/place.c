@@ -196,26 +196,42 @@ static pid_t listener_of(const char *run_dir)
     return peer.pid;
 }
 
+static bool is_notes(int fds, const char *fd)
+{
+    char path[ORDER_PATH] = "";
+    ssize_t n = readlinkat(fds, fd, path, sizeof(path) - 1);
+    const char *name = n > 0 ? strrchr(path, '/') : NULL;
+
+    return name && (!strcmp(name, "/paused") || !strcmp(name, "/paused-3"));
+}
+
 /* It says nothing of its data directory, but has the notes of the paused in it open. */
-bool keep_old_one(const char *run_dir, const char *data_dir)
+enum keep_old keep_old_one(const char *run_dir, const char *data_dir)
 {
     AUTO(freep) char *path = NULL;
+    enum keep_old found = KEEP_OLD_UNKNOWN;
     pid_t pid = listener_of(run_dir);
-    struct stat ours, one;
+    struct stat ours = { 0 }, one;
     char fds[32];
     const struct dirent *e;
-    bool found = false;
     DIR *d;
 
     if (pid <= 0)
-        return false;
+        return KEEP_OLD_NONE;
     if (asprintf(&path, "%s/paused", data_dir) < 0)
         abort();
     snprintf(fds, sizeof(fds), "/proc/%d/fd", pid);
-    d = stat(path, &ours) ? NULL : opendir(fds);
-    while (d && !found && (e = readdir(d)))
-        found = !fstatat(dirfd(d), e->d_name, &one, 0) && one.st_dev == ours.st_dev &&
-                one.st_ino == ours.st_ino;
+    if (stat(path, &ours))
+        ours.st_ino = 0;
+    d = opendir(fds);
+    while (d && found != KEEP_OLD_OURS && (e = readdir(d))) {
+        if (*e->d_name == '.' || fstatat(dirfd(d), e->d_name, &one, 0) || !S_ISDIR(one.st_mode))
+            continue;
+        if (ours.st_ino && one.st_dev == ours.st_dev && one.st_ino == ours.st_ino)
+            found = KEEP_OLD_OURS;
+        else if (is_notes(dirfd(d), e->d_name))
+            found = KEEP_OLD_ANOTHERS;
+    }
     if (d)
         closedir(d);
     return found;

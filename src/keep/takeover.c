@@ -19,7 +19,7 @@
 #include "keep/rundir.h"
 #include "keep/statedir.h"
 
-enum { LOCK_TRIES = 20, LOCK_WAIT_US = 10000 };
+enum { LOCK_TRIES = 100, LOCK_WAIT_US = 20000 };
 
 struct old {
     struct keeper *k;
@@ -50,33 +50,44 @@ static int open_boxes(struct keeper *k, struct err *err)
     return k->old_boxes < 0 && errno != ENOENT ? err_sys(err, "open %s/boxes", run_dir) : 0;
 }
 
+static int refuse(const struct keeper *k, enum keep_old which, struct err *err)
+{
+    if (which != KEEP_OLD_OURS)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "it cannot be told for which data directory the keeper in %.120s works, "
+                       "which is of a release before: end it",
+                       k->o.run_dir);
+    if (k->o.taken)
+        *k->o.taken = true;
+    return err_set(err, ERR_CONFLICT, "another keeper, of a release before, runs in %s",
+                   k->o.run_dir);
+}
+
 /* No keeper of a release before may work there while we look, or begin to. One that does, and is
  * not ours, has all that is there. */
 int takeover_begin(struct keeper *k, struct err *err)
 {
     AUTO(freep) char *path = NULL;
-    int tries = 0;
 
-    if (keep_old_one(k->o.run_dir, k->o.data_dir)) {
-        if (k->o.taken)
-            *k->o.taken = true;
-        return err_set(err, ERR_CONFLICT,
-                       "another keeper, of a release before, runs in %s for this data directory",
-                       k->o.run_dir);
-    }
     if (asprintf(&path, "%s/keep.lock", k->o.run_dir) < 0)
         abort();
     k->old_lock = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (k->old_lock < 0)
         return errno == ENOENT ? 0 : err_sys(err, "open %s", path);
-    while (flock(k->old_lock, LOCK_EX | LOCK_NB)) {
-        if (tries++ == LOCK_TRIES || errno != EWOULDBLOCK) {
+    for (int i = 0;; i++) {
+        enum keep_old which;
+
+        if (!flock(k->old_lock, LOCK_EX | LOCK_NB))
+            return open_boxes(k, err);
+        which = keep_old_one(k->o.run_dir, k->o.data_dir);
+        if (which == KEEP_OLD_ANOTHERS) {
             close(TAKE(k->old_lock, -1));
             return 0;
         }
-        usleep(LOCK_WAIT_US);
+        if (which == KEEP_OLD_OURS || i == LOCK_TRIES)
+            return refuse(k, which, err);
+        usleep(LOCK_WAIT_US); /* it begins, or a child of one that was killed still has the lock */
     }
-    return open_boxes(k, err);
 }
 
 /* 1: its layer is in our volume. */
