@@ -127,8 +127,10 @@ static void died(struct monitor *m, struct part *p, int status)
     int64_t now = clock_ms(), wait = SOON_MS;
 
     p->pid = 0;
-    if (m->stopping)
+    if (m->stopping) { /* the server may need a keeper to the last */
+        p->due = p == &m->keep && !m->broken && m->server.pid ? now + wait : NEVER;
         return;
+    }
     if (p == &m->keep && WIFEXITED(status) && WEXITSTATUS(status) == KEEPER_TAKEN) {
         use_another(m);
         p->due = now + TAKEN_MS;
@@ -209,12 +211,20 @@ static void on_lifeline(struct monitor *m)
     m->stopping = true;
 }
 
+/* Also while all of it ends. */
+static bool needed(const struct monitor *m, const struct part *p)
+{
+    return p == &m->keep && !p->pid && m->server.pid && !m->broken;
+}
+
 static int wait_ms(const struct monitor *m, int64_t until)
 {
-    int64_t parts = MIN(m->keep.due, m->server.due), now = clock_ms(), next = until;
+    int64_t now = clock_ms(), next = until;
 
+    if (!m->stopping || needed(m, &m->keep))
+        next = MIN(next, m->keep.due);
     if (!m->stopping) {
-        next = MIN(next, parts);
+        next = MIN(next, m->server.due);
         next = MIN(next, m->tls_due);
     }
     if (next == NEVER)
@@ -233,14 +243,12 @@ static void turn(struct monitor *m, int signals, int64_t until)
         if (p[1].revents)
             on_lifeline(m);
     }
-    if (m->stopping)
-        return;
-    if (m->tls_due <= clock_ms())
+    if (m->tls_due <= clock_ms() && !m->stopping)
         look_at_tls(m);
     for (size_t i = 0; i < 2; i++) {
         struct part *part = i ? &m->server : &m->keep;
 
-        if (!part->pid && part->due <= clock_ms())
+        if (!part->pid && part->due <= clock_ms() && (!m->stopping || needed(m, part)))
             start(m, part);
     }
 }

@@ -204,12 +204,12 @@ static void leave_if_starting(const struct server *v)
 static void hear_signals(void *arg)
 {
     struct server *v = arg;
-    struct signalfd_siginfo info;
+    struct signalfd_siginfo info = { .ssi_signo = SIGHUP };
 
-    while (co_read(v->signals, &info, sizeof(info), NEVER) == sizeof(info)) {
-        if (info.ssi_signo != SIGHUP)
-            break;
-        if (v->serving)
+    while (info.ssi_signo == SIGHUP) {
+        if (co_read(v->signals, &info, sizeof(info), NEVER) != sizeof(info))
+            return; /* cancelled: we are ending */
+        if (info.ssi_signo == SIGHUP && v->serving)
             reload(v);
     }
     leave_if_alone(v);

@@ -42,9 +42,9 @@ int keep_not_ours(const struct keep_owner *theirs, const struct keep_owner *ours
         return err_set(err, ERR_CONFLICT, "the keeper is of data directory %.90s, not of %.90s",
                        theirs->data_dir, ours->data_dir);
     return err_set(err, ERR_CONFLICT,
-                   "the keeper is of data directory %.70s, and %.70s is a copy of it: end that "
-                   "keeper, or remove the file `id` of the copy, which makes it one of its own",
-                   theirs->data_dir, ours->data_dir);
+                   "%.80s is a copy of %.80s, or the other way round, and that one has a keeper: "
+                   "end it, or remove the file id of the copy",
+                   ours->data_dir, theirs->data_dir);
 }
 
 /* ---- reading ---- */
