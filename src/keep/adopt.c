@@ -1,8 +1,9 @@
 /* adopt.c - a record on disk per sandbox that outlives keepers, and finding it again.
  *
- * <run>/boxes/<id> is written before anything of a sandbox is made and again when it has a process.
- * A process is the one that was recorded if boot, pid and start time agree. What is recorded and
- * does not live is taken away: cgroups, layer (unless it is paused: note.c), number. */
+ * <place>/boxes/<id> is written before anything of a sandbox is made and again when it has a
+ * process. A process is the one that was recorded if boot, pid and start time agree. What is
+ * recorded and does not live is taken away: cgroups, layer (unless it is paused: note.c), number.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +39,7 @@ void adopt_boot(char out[BOOT_ID])
 
 /* Field 22 of /proc/PID/stat; the second field is a name that may hold anything, so count from its
  * closing parenthesis. 0: no such process. */
-static uint64_t start_time(pid_t pid)
+uint64_t adopt_start_time(pid_t pid)
 {
     char path[32], text[1024], *p, *save = NULL, *word;
     AUTO(closep) int fd = -1;
@@ -71,6 +72,8 @@ static void fill_record(const struct box *b, struct boxfile *r)
         .deadline_ms = b->deadline,
         .oom_kills = b->oom_kills,
         .pids_refused = b->pids_refused,
+        .client = b->client_pid,
+        .client_started = b->client_started,
     };
     memcpy(r->id, b->id, sizeof(r->id));
     memcpy(r->name, b->name, sizeof(r->name));
@@ -89,7 +92,7 @@ int adopt_record(struct box *b, struct err *err)
     if (k->records < 0)
         return 0;
     if (b->jail.pid > 0 && !b->started)
-        b->started = start_time(b->jail.pid);
+        b->started = adopt_start_time(b->jail.pid);
     fill_record(b, &r);
     bytes.len = 0;
     if (boxfile_encode(&r, BOXFILE_RECORD, buf_str(&b->unknown), &bytes, err) ||
@@ -97,7 +100,7 @@ int adopt_record(struct box *b, struct err *err)
         return err_in(err, "record");
     if (b->jail.pid > 0 || !b->slot)
         return 0;
-    snprintf(note, sizeof(note), "%s/boxes/%s", k->o.run_dir, b->id);
+    snprintf(note, sizeof(note), "%s/boxes/%s", k->place, b->id);
     return ids_note(&b->slot->ids, note, err);
 }
 
@@ -120,23 +123,26 @@ static int read_record(const struct keeper *k, const char *id, struct boxfile *r
     return boxfile_decode(buf_str(&bytes), BOXFILE_RECORD, id, r, unknown, err);
 }
 
-static int open_if_alive(const struct boxfile *r)
+int adopt_open_process(pid_t pid, uint64_t started)
 {
-    char boot[BOOT_ID];
     struct pollfd p = { .events = POLLIN };
-    int pidfd;
+    int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 
-    adopt_boot(boot);
-    if (r->pid <= 0 || memcmp(boot, r->boot, sizeof(boot)))
-        return -1;
-    pidfd = (int)syscall(SYS_pidfd_open, r->pid, 0);
     /* read after the descriptor exists: the pid cannot be given to another meanwhile */
     p.fd = pidfd; /* readable: it has ended, and nobody has collected it yet */
-    if (pidfd >= 0 && (start_time(r->pid) != r->started || poll(&p, 1, 0) > 0)) {
+    if (pidfd >= 0 && (adopt_start_time(pid) != started || poll(&p, 1, 0) > 0)) {
         close(pidfd);
         return -1;
     }
     return pidfd;
+}
+
+static int open_if_alive(const struct boxfile *r)
+{
+    char boot[BOOT_ID];
+
+    adopt_boot(boot);
+    return memcmp(boot, r->boot, sizeof(boot)) ? -1 : adopt_open_process(r->pid, r->started);
 }
 
 static int take_slot(struct box *b, const struct boxfile *r, struct err *err)
@@ -209,6 +215,8 @@ static int adopt_one(struct keeper *k, const struct boxfile *r, struct str unkno
     b->fresh = r->is & BOXFILE_FRESH;
     b->oom_kills = r->oom_kills;
     b->pids_refused = r->pids_refused;
+    b->client_pid = r->client;
+    b->client_started = r->client_started;
     b->jail = (struct jail){ .pid = r->pid, .pidfd = pidfd, .sock = -1, .net = -1 };
     b->cgroup_made = b->socket_made = true;
     b->phase = PHASE_RUNNING;
@@ -229,7 +237,7 @@ static int adopt_one(struct keeper *k, const struct boxfile *r, struct str unkno
         return -1;
     }
     if (b->order.flags & ORDER_TIED)
-        box_end(b, ENDED_LEFT); /* its client was the last keeper's */
+        tie_adopt(b);
     return 0;
 }
 

@@ -28,6 +28,7 @@ struct client { /* one connection */
     struct keeper *keeper;
     struct list all;
     uint32_t version; /* of the wire: what it spoke last */
+    pid_t pid;        /* 0: of a private keeper, which ends with it */
 };
 
 struct slot { /* a network namespace made ahead, with the number it was made for */
@@ -102,6 +103,9 @@ struct box { /* one sandbox */
     bool cgroup_made, socket_made, collected;
     struct jail jail;
     struct source ended, report, memory;
+    pid_t client_pid;        /* ORDER_TIED: the process that it is made for; 0: not known */
+    uint64_t client_started; /* ... in clock ticks since boot */
+    struct source client;    /* ... while it is not connected to us, but to our predecessor was */
     int64_t deadline;
     uint64_t oom_kills, pids_refused;
     bool disk_met;
@@ -120,7 +124,12 @@ struct keeper {
     struct keep_options o;
     struct loop loop;
     struct source listener, signals, lifeline;
-    int lock;
+    struct keep_owner owner; /* shared: whose we are, and ... */
+    char *place;             /* ... our own directory in the run directory; NULL: private */
+    int place_dir, lock;
+    /* while we look at what keepers of releases without such places left: their lock, the run
+     * directory, the records in it; -1 */
+    int old_lock, old_dir, old_boxes;
     struct list clients, boxes, jobs;
     size_t nboxes;
     struct cgroups cgroups;
@@ -259,7 +268,15 @@ int adopt_consider(struct keeper *k, const char *id, struct err *err); /* -1: we
 bool adopt_is_name(const char *name);             /* of a file: is it a sandbox's id? */
 int adopt_record(struct box *b, struct err *err); /* writes its record, if we keep any */
 void adopt_forget(const struct box *b);
-void adopt_boot(char out[BOOT_ID]); /* the id of this boot of the machine */
+void adopt_boot(char out[BOOT_ID]);   /* the id of this boot of the machine */
+uint64_t adopt_start_time(pid_t pid); /* in clock ticks since boot; 0: no such process */
+/* The process if it is still the one that was started then: a descriptor, or -1. */
+int adopt_open_process(pid_t pid, uint64_t started);
+
+/* tie.c: a sandbox that is tied to a client ends with it, also when keepers change meanwhile */
+void tie_note(struct box *b, const struct client *c);
+void tie_adopt(struct box *b); /* ends it if its client is gone */
+void tie_forget(struct box *b);
 
 /* unread.c: a sandbox with a file that we cannot read is neither served nor taken away; it is
  * looked at again until the file can be read, or somebody ends it */

@@ -50,11 +50,12 @@ class Lost(Exception):
 class World(Serve):
     """Keeps its port over restarts, so that clients only have to try again."""
 
+    known_place = None
     descriptors = None                  # how many its processes may have; None: the usual number
     host = "127.0.0.1"                  # what it listens on
 
     def __init__(self, folder, *options, env=None):
-        self.fixed, self.place = free_port(), None
+        self.fixed = free_port()
         super().__init__(folder, "--preview-listen", "none", *VOLUME, *options, env=env,
                          listen=f"{self.host}:{self.fixed}")
         self.api_key = self.key             # the file may be out of reach later
@@ -206,12 +207,10 @@ class World(Serve):
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
     def keep_dir(self):
-        """Where its keeper writes down what runs: below the run directory, by the data directory's identity; releases
-        before that had the run directory for themselves."""
-        with contextlib.suppress(OSError, UnicodeDecodeError):      # spoilt by a test, or not made yet
-            name = (self.data / "id").read_text().strip()
-            self.place = self.run_dir / name if name.isalnum() and name.isascii() else self.place
-        return self.place if self.place and (self.place / "boxes").exists() else self.run_dir
+        """Where its keeper writes down what runs, also while a test has spoilt what says so."""
+        with contextlib.suppress(OSError, ValueError):
+            self.known_place = self.place
+        return self.known_place
 
     def traces(self, ident, but=None):
         """Everything on the machine that carries the name of one sandbox. but: how those end that may."""
