@@ -68,7 +68,9 @@ def send(number, pids):
 
 def kill_any(world, chance):
     pids = family(world)
-    send(signal.SIGKILL, chance.sample(pids, min(len(pids), chance.choice([1, 1, 2, 3]))))
+    pids = chance.sample(pids, min(len(pids), chance.choice([1, 1, 2, 3])))
+    send(signal.SIGKILL, pids)
+    wait_for(lambda: not any(proc.alive(pid) for pid in pids), "the killed are gone", 20)
     world.revive()
 
 

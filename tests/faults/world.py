@@ -163,10 +163,14 @@ class World(Serve):
 
     def revive(self):
         """Whatever part was killed, all of it serves again."""
-        if self.process.poll() is not None:
-            self.process.stdout.close()
-            self.start()
-        self.wait_well(90)
+        def well():
+            if self.process.poll() is not None:
+                self.process.stdout.close()
+                said = self.tried()
+                assert not said or "already in use" in said, said      # by the server, whose monitor was killed
+            return self.answers() and self.process.poll() is None
+
+        wait_for(well, lambda: f"it does not answer: {self.told()}", 90, 0.1)
 
     def answers(self):
         try:
