@@ -3,6 +3,7 @@ file is missing, how little there is of what, who else is there, and a machine t
 hold in the end."""
 
 import os
+import time
 
 import pytest
 import tally
@@ -15,8 +16,8 @@ from spoil import SPOILS
 from test_histories import report
 
 CLIENTS = 16
-FAULTS = int(os.environ.get("COVE_FAULTS_COUNT") or 100)        # of one history
-LONG = 5                                # more of them
+FAULTS = int(os.environ.get("COVE_FAULTS_COUNT") or 40)         # of one history
+LONG, TIMES = 8, 4                      # more of them, and how much longer each is: tools/check has that number, too
 
 
 @pytest.fixture
@@ -40,14 +41,14 @@ def kinds(world):
     return found
 
 
-def go_through(world, name, count):
+def go_through(world, name, count, until=None):
     chance = tally.chance(name)
     families = kinds(world)
     faults = [chance.choice(chance.choice(families)) for _ in range(count)]
     others = set(world.residents.ids)
     history = History(world, name, CLIENTS, others, each=2)
     with history:
-        done = torment(world, chance, faults)
+        done = torment(world, chance, faults, until)
         world.residents.check()
         history.others |= world.residents.ids
     report(history, done)
@@ -61,10 +62,21 @@ def test_whatever_happens_nothing_is_lost(start, world, folder, number):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(not os.environ.get("COVE_FAULTS_LONG"), reason="takes minutes: COVE_FAULTS_LONG=1 (make faults)")
-@pytest.mark.parametrize("number", range(2, 2 + LONG))
+@pytest.mark.parametrize("number", range(LONG), ids=lambda number: f"{number}-of-{LONG}")
 def test_whatever_happens_for_long_nothing_is_lost(start, world, folder, number):
-    test_whatever_happens_nothing_is_lost(start, world, folder, number)
+    world.neighbour = start(kind=lambda path, *_, **__: Neighbour(path, world), folder=folder / "neighbour")
+    go_through(world, f"long-{number}", FAULTS * TIMES)
+    world.neighbour.check()
+
+
+@pytest.mark.slice
+def test_a_history_of_everything(world):
+    """The slice of `make check`: as much as fits, with a seed of its own each time."""
+    if not tally.SECONDS:
+        pytest.skip("the tests before have longer ones")
+    go_through(world, "everything", 1000, time.monotonic() + tally.SECONDS * 0.4)
 
 
 # ---- each of them alone: a history that fails says which it was by this
