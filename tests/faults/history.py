@@ -42,6 +42,7 @@ class Kept:
     box: Box
     files: dict = field(default_factory=dict)       # name: values that it may have, the acknowledged one first
     end: str = ""                                   # "", "asked", "acknowledged"
+    stands: bool = False                            # its pause was acknowledged, and nothing asked for since
     boot: int = 0                                   # which of the machine's it was made in: it need not outlive that one
 
 
@@ -137,6 +138,7 @@ class Worker(threading.Thread):
         try:
             reply = self.world.call("POST", f"/sandboxes/{kept.box.id}/pause")
             assert reply.status in (204, 409), reply
+            kept.stands = reply.status == 204
         finally:
             # only what runs is used again: whatever the outcome was, it is asked for until it does
             wait_for(lambda: self.resumed(kept), f"{kept.box.id} does not resume", 120, 0.1)
@@ -144,6 +146,7 @@ class Worker(threading.Thread):
     def resumed(self, kept):
         if kept.boot != self.world.boot or self.world.given_up:      # it ended with the machine, or sleeps
             return True
+        kept.stands = False
         with contextlib.suppress(*TROUBLE):
             reply = self.world.call("POST", f"/sandboxes/{kept.box.id}/connect", {"timeout": 3600})
             return reply.status in (200, 201)
@@ -268,8 +271,12 @@ class History:
                 assert found in values, f"{box.id} {name} is {str(found)[:60]}, not {str(values)[:200]}"
             assert box.run("echo $((6 * 7))") == "42\n"
             return
+        assert not kept.stands or kept.end, f"{box.id} stood still, and is gone"
         if kept.end and hasattr(self.world, "shim") and self.forgotten(box):
             self.world.nothing_left_of(box.id)      # it ended a year ago, by a clock that was set
+            return
+        if kept.boot < self.world.last_power and self.forgotten(box):
+            self.world.nothing_left_of(box.id)      # what ran when the power went may be in no record
             return
         ended = box.state()
         assert ended["state"] == "ended" and ended["reason"], ended

@@ -163,6 +163,7 @@ def falls(world, device=None, way="cut"):
         each.unmount()
     if device:
         device.again()
+        world.last_power = world.boot
     new_boot(world)
 
 

@@ -60,6 +60,7 @@ class World(Serve):
                          listen=f"{self.host}:{self.fixed}")
         self.api_key = self.key             # the file may be out of reach later
         self.boot = 0                       # how often the machine was started anew meanwhile
+        self.last_power = 0                 # which of them began with a loss of power
         self.given_up = False               # the test has failed
 
     def program(self):
