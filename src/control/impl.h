@@ -298,6 +298,8 @@ void samples_end(struct live *l); /* of one that leaves the table */
 void samples_free(struct live *l);
 void samples_serve(void *control);
 void reach_free(struct live *l);
+/* Who waits for an answer from it is told that none comes; streams that have begun go on later. */
+void reach_interrupt(struct live *l);
 void keys_finish(struct control *c);
 void users_changed(struct control *c); /* what keys and tokens stand for is forgotten */
 int sessions_init(struct control *c, const char *secret, struct err *err);

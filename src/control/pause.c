@@ -93,6 +93,7 @@ static int save_paused(struct live *l, const struct event *e, struct err *err)
     l->paused_ms = e ? e->at_ms : 0;
     l->deadline = retention_ms() ? co_now() + retention_ms() : NEVER;
     l->control->counts.paused++;
+    reach_interrupt(l);
     settled(l);
     return 0;
 }

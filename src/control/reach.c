@@ -72,6 +72,16 @@ void control_to(struct control *c, struct sandbox *s, uint16_t port, struct clie
     *out = (struct client_to){ .dial = dial, .arg = w, .key = w->key };
 }
 
+void reach_interrupt(struct live *l)
+{
+    for (size_t i = 0; i < WAY_BUCKETS; i++)
+        for (struct way *w = l->ways[i]; w; w = w->next) {
+            const struct client_to to = { .dial = dial, .arg = w, .key = w->key };
+
+            client_interrupt(&l->control->client, &to);
+        }
+}
+
 void reach_free(struct live *l)
 {
     for (size_t i = 0; i < WAY_BUCKETS; i++)
