@@ -15,7 +15,7 @@
 #include "guest/kernels/scan.h"
 #include "guest/services/python.h"
 
-enum { PROBE_MS = 20, SEND_MS = 30000, TERM_MS = 2000, KILL_MS = 5000 };
+enum { PROBE_MS = 20, SEND_MS = 30000, TERM_MS = 2000, KILL_MS = 5000, WATCH_MS = 200 };
 enum { LAST_MS = 1000 }; /* when the service itself has to end */
 enum { NO_IPYKERNEL = 78 };
 
@@ -46,7 +46,6 @@ void engine_put(struct engine *e)
     environment_put(e->environment);
     free(e->file);
     free(e->base);
-    co_close(e->pidfd);
     free(e);
 }
 
@@ -160,6 +159,13 @@ static int probe(struct engine *e, int64_t until, struct err *err)
     return 0;
 }
 
+static void give_up(struct engine *e, const struct err *err)
+{
+    if (!e->dead) /* then it is known better */
+        snprintf(e->why, sizeof(e->why), "%s", err->msg);
+    engine_kill(e);
+}
+
 static void bring_up(void *arg)
 {
     struct engine *e = arg;
@@ -168,17 +174,16 @@ static void bring_up(void *arg)
 
     if (open_link(e, CHANNEL_IOPUB, until, &err) || open_link(e, CHANNEL_SHELL, until, &err) ||
         open_link(e, CHANNEL_CONTROL, until, &err)) {
-        snprintf(e->why, sizeof(e->why), "%s", err.msg);
-        engine_kill(e);
+        give_up(e, &err);
     } else {
         e->connected = true;
-        if (probe(e, until, &err)) {
-            snprintf(e->why, sizeof(e->why), "%s", err.msg);
-            engine_kill(e);
-        } else {
+        if (probe(e, until, &err))
+            give_up(e, &err);
+        else
             e->ready = true;
-        }
     }
+    e->late = !e->ready && !e->dead && co_now() >= until;
+    engine_started(e);
     co_cond_wake(&e->changed);
     engine_put(e);
 }
@@ -311,11 +316,32 @@ static void note_missing(struct engine *e)
 {
     const struct strs *argv = &e->spec->argv;
 
-    if (argv->n > 1 && str_starts(str_of(argv->items[1]), kernels.dir) && !e->why[0] &&
-        WIFEXITED(e->child.status) && WEXITSTATUS(e->child.status) == NO_IPYKERNEL)
+    if (argv->n > 1 && str_starts(str_of(argv->items[1]), kernels.dir) &&
+        WIFEXITED(e->child.status) && WEXITSTATUS(e->child.status) == NO_IPYKERNEL) {
         snprintf(e->why, sizeof(e->why),
                  "there is no ipykernel; install it in the sandbox or its template, or "
                  "type `" PYTHON_COMMAND "` on the machine that runs Cove");
+        e->hopeless = true;
+    }
+}
+
+static void describe_end(const struct engine *e, char *out, size_t n)
+{
+    int status = e->child.status;
+
+    if (WIFSIGNALED(status))
+        snprintf(out, n, "signal %s",
+                 sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?");
+    else
+        snprintf(out, n, "status %d", WEXITSTATUS(status));
+}
+
+/* Until it has ended, and nothing else: that it cannot be watched for want of memory or descriptors
+ * is no end. Cancelled, the service ends, and so does it. */
+static void await_end(struct engine *e)
+{
+    while (child_wait(&e->child, NEVER) && !co_cancelled())
+        co_sleep(co_in(WATCH_MS));
 }
 
 /* Waits for the process and tells whoever it concerns. */
@@ -323,23 +349,24 @@ void engine_watch(void *arg)
 {
     struct engine *e = arg;
     struct kernel *owner;
+    char end[40];
 
-    if (e->forked)
-        while (!co_wait(e->pidfd, CO_IN, NEVER) && !engine_gone(e))
-            ;
-    else
-        child_wait(&e->child, NEVER);
+    await_end(e);
+    describe_end(e, end, sizeof(end));
     if (!e->forked && !e->ready)
         note_missing(e);
+    if (!e->ready && !e->why[0])
+        snprintf(e->why, sizeof(e->why), "it ended while it started (%s)", end);
     e->dead = true;
     kill(-e->pid, SIGKILL); /* what it left behind in its group */
-    if (!e->forked)
-        child_forget(&e->child);
+    child_forget(&e->child);
+    engine_started(e);
     for (int i = 0; i < CHANNELS; i++)
         zmtp_break(&e->link[i]);
     co_cond_wake(&e->changed);
     owner = e->owner;
-    log_info("kernel ended", KV("file", e->file), KVI("pid", e->pid), KV("why", e->why));
+    log_info("kernel ended", KV("file", e->file), KVI("pid", e->pid), KV("by", end),
+             KV("why", e->why));
     if (owner && !e->stopping)
         kernel_engine_died(owner, e);
     if (kernels.parked == e)

@@ -41,6 +41,8 @@ struct kernel {
     bool hidden;            /* the interpreter's: not for Jupyter's clients to cull */
     bool restarting;
     int64_t restarts, restarted_at;
+    int failures;     /* starts in a row that came to nothing */
+    bool unforked;    /* the last of them was a fork: the next one is not */
     struct list kept; /* channels whose client is away, at most one (channels.c) */
 };
 
