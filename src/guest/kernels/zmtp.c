@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "io/sock.h"
 
-enum { RETRY_MIN_MS = 2, RETRY_MAX_MS = 40, LARGE = 256 << 10, SEND_PARTS = 512 };
+enum { RETRY_MIN_MS = 2, RETRY_MAX_MS = 40, LARGE = 256 << 10, SEND_PARTS = 512, PONG_MS = 30000 };
 
 static const struct {
     const char *type, *peers;
@@ -36,6 +36,29 @@ static ssize_t fill(struct zmtp *z, int64_t until)
     return r;
 }
 
+static void unlock(struct zmtp *z)
+{
+    z->writing = false;
+    co_cond_wake(&z->changed);
+}
+
+/* What is on its way to the peer already proves us alive: while somebody writes, or the socket is
+ * full, there is nothing to say. A pong that has begun must be finished before anything else. */
+static void send_pong(struct zmtp *z, unsigned char *pong, size_t n)
+{
+    ssize_t sent;
+
+    if (z->writing || z->broken)
+        return;
+    sent = send(z->conn.fd, pong, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent <= 0 || sent == (ssize_t)n)
+        return;
+    z->writing = true;
+    if (conn_writev(&z->conn, &(struct iovec){ pong + sent, n - (size_t)sent }, 1, co_in(PONG_MS)))
+        zmtp_break(z);
+    unlock(z);
+}
+
 /* Answers what must be answered; nothing of it concerns a Jupyter client. */
 static void answer_command(struct zmtp *z)
 {
@@ -43,11 +66,9 @@ static void answer_command(struct zmtp *z)
 
     if (str_starts(text, "\4PING") && text.n >= 7 && text.n <= 7 + 16) {
         unsigned char pong[2 + 5 + 16] = { 4, (unsigned char)(text.n - 2), 4, 'P', 'O', 'N', 'G' };
-        struct iovec v = { pong, 7 + text.n - 7 };
 
         memcpy(pong + 7, text.p + 7, text.n - 7);
-        if (!z->writing) /* who writes proves us alive */
-            conn_writev(&z->conn, &v, 1, co_in(1000));
+        send_pong(z, pong, text.n);
     }
 }
 
@@ -125,8 +146,7 @@ int zmtp_send(struct zmtp *z, const struct str *parts, size_t n, int64_t until, 
             err->code = ERR_UPSTREAM; /* the kernel, and not a client that nobody need answer */
     }
     z->broken |= r != 0; /* in the middle of a frame, maybe */
-    z->writing = false;
-    co_cond_wake(&z->changed);
+    unlock(z);
     return r;
 }
 
