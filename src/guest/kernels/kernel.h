@@ -31,7 +31,8 @@ struct kernel {
     struct map env; /* owned: a restart gives it again */
     struct engine *engine;
     enum kernel_state state;
-    int64_t active_us; /* wall clock */
+    int64_t active_us; /* wall clock, for people */
+    int64_t active_at; /* the same as co_now(), for deadlines */
     char *reason;      /* why it is dead; NULL: it is not, or nobody knows */
     int64_t connections;
     struct list listeners;

@@ -12,7 +12,7 @@
 #include "guest/kernels/place.h"
 #include "guest/kernels/warm.h"
 
-enum { CLOSE_MS = 2500, PARK_AFTER_MS = 300, REST_LOOK_MS = 50 };
+enum { CLOSE_MS = 2500, PARK_AFTER_MS = 300, REST_LOOK_MS = 50, OVERSLEPT_MS = 5000 };
 
 struct kernels_limits kernels_limits = {
     .count = 256,
@@ -202,7 +202,7 @@ void kernels_asked(void)
 
 /* ---- culling ---- */
 
-static bool idle_too_long(const struct kernel *k, int64_t now_us)
+bool kernels_idle_too_long(const struct kernel *k)
 {
     int64_t idle_s = k->spec->cull_idle_s >= 0 ? k->spec->cull_idle_s : kernels_limits.cull_idle_s;
 
@@ -210,7 +210,7 @@ static bool idle_too_long(const struct kernel *k, int64_t now_us)
         return false;
     if (k->state == KERNEL_DEAD)
         return true;
-    if (now_us - k->active_us < idle_s * 1000000)
+    if (co_now() - k->active_at < idle_s * 1000) /* not by the wall clock, which may be set */
         return false;
     return (!k->connections || kernels_limits.cull_connected) &&
            (k->state != KERNEL_BUSY || kernels_limits.cull_busy);
@@ -218,25 +218,38 @@ static bool idle_too_long(const struct kernel *k, int64_t now_us)
 
 static struct kernel *next_to_cull(void)
 {
-    int64_t now_us = clock_wall_s() * 1000000;
     struct kernel *k;
 
     list_each(k, &kernels.all, all)
-        if (idle_too_long(k, now_us))
+        if (kernels_idle_too_long(k))
             return k;
     return NULL;
 }
 
-static void cull(void *arg)
+/* We have overslept: the sandbox was paused, and nobody could have used them. */
+void kernels_forgive(int64_t ms)
 {
     struct kernel *k;
 
+    list_each(k, &kernels.all, all)
+        k->active_at = MIN(k->active_at + ms, co_now());
+}
+
+static void cull(void *arg)
+{
+    int64_t due = co_in(kernels_limits.cull_interval_s * 1000);
+    struct kernel *k;
+
     (void)arg;
-    while (!co_sleep(co_in(kernels_limits.cull_interval_s * 1000)))
+    while (!co_sleep(due)) {
+        if (co_now() - due > OVERSLEPT_MS)
+            kernels_forgive(co_now() - due);
         while ((k = next_to_cull())) {
             log_info("culled", KV("kernel", k->id));
             kernel_remove(k);
         }
+        due = co_in(kernels_limits.cull_interval_s * 1000);
+    }
 }
 
 /* ---- the beginning and the end ---- */

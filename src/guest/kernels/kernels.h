@@ -46,5 +46,7 @@ struct engine *kernels_take_parked(const struct kernelspec *spec); /* NULL: none
 struct kernel *kernels_find(struct str id);
 /* Activity of any kernel: for /api/status. */
 void kernels_touch(void);
+bool kernels_idle_too_long(const struct kernel *k); /* nobody has used it: it may be culled */
+void kernels_forgive(int64_t ms);                   /* so long nobody could have used any */
 
 #endif
