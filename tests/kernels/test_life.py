@@ -219,3 +219,12 @@ def test_a_hundred_at_once(lone):
         wait_idle(service, [a.json()["id"] for a in answers])
         assert (k.run("kept").value, other.run("kept").value) == ("5", "6")
     assert service.log().count("msg=serving") == 1
+
+
+def test_a_message_that_is_too_large_costs_nobody_his_variables(lone):
+    service = lone("kernel.message-bytes=65536")
+    with Kernel(service) as k:
+        k.run(KEPT)
+        k.run("from IPython.display import publish_display_data\npublish_display_data({'text/plain': 'x' * 300_000})")
+        assert k.run("kept").value == "5"
+    assert "larger than kernel.message-bytes" in service.log() and service.log().count('msg="kernel started"') == 1

@@ -95,12 +95,17 @@ static void read_link(void *arg)
     struct engine *e = r.engine;
     struct zmtp *z = &e->link[r.channel];
     struct err err = { 0 };
+    uint64_t skipped = 0;
     int got;
 
     free(arg);
     while ((got = zmtp_read(z, NEVER, &err)) > 0) {
         struct message *m = message_take(&z->in.parts, r.channel, &e->signer, &err);
 
+        if (z->in.skipped != skipped)
+            log_warn("dropped", KV("kernel", e->file),
+                     KV("error", "a message larger than kernel.message-bytes"));
+        skipped = z->in.skipped;
         if (!m) { /* a kernel that sends garbage harms nobody but its own clients */
             log_warn("dropped", KV("kernel", e->file), KV("error", err.msg));
             continue;

@@ -8,7 +8,14 @@
 #include "base/mem.h"
 #include "io/sock.h"
 
-enum { RETRY_MIN_MS = 2, RETRY_MAX_MS = 40, LARGE = 256 << 10, SEND_PARTS = 512, PONG_MS = 30000 };
+enum {
+    RETRY_MIN_MS = 2,
+    RETRY_MAX_MS = 40,
+    LARGE = 256 << 10,
+    SEND_PARTS = 512,
+    PONG_MS = 30000,
+    AGAIN_MS = 50
+};
 
 static const struct {
     const char *type, *peers;
@@ -25,7 +32,7 @@ static ssize_t fill(struct zmtp *z, int64_t until)
     size_t want = (size_t)MIN(z->in.left, (uint64_t)LARGE);
     ssize_t r;
 
-    if (!z->in.in_payload || z->in.command || z->in.left < CONN_BUF)
+    if (!z->in.in_payload || z->in.command || z->in.skip || z->in.left < CONN_BUF)
         return conn_fill(&z->conn, CONN_BUF, until);
     buf_reserve(b, want);
     r = conn_read(&z->conn, b->data + b->len, want, until);
@@ -72,6 +79,17 @@ static void answer_command(struct zmtp *z)
     }
 }
 
+/* Memory may be short for a moment, which is not the connection's end. */
+static ssize_t fill_somehow(struct zmtp *z, int64_t until)
+{
+    ssize_t r;
+
+    while ((r = fill(z, until)) < 0 && (errno == ENOMEM || errno == ENOBUFS || errno == ENOSPC) &&
+           co_now() < until && !co_sleep(co_in(AGAIN_MS)))
+        ;
+    return r;
+}
+
 /* One step: an event, or -1 with err, or -2 at the end. */
 static int step(struct zmtp *z, int64_t until, struct err *err)
 {
@@ -80,7 +98,7 @@ static int step(struct zmtp *z, int64_t until, struct err *err)
     ssize_t r;
 
     if (!conn_ready(&z->conn) && !waiting) {
-        r = fill(z, until);
+        r = fill_somehow(z, until);
         if (r < 0)
             return err_sys(err, "reading from the kernel");
         if (r == 0)

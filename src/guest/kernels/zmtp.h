@@ -31,13 +31,16 @@ struct zmtp_parser { /* start: { .max = bound of one message } */
     uint64_t max;
     unsigned char head[ZMTP_HEADER_MAX], have;
     bool in_payload, more, command;
+    bool skip;               /* this message is larger than the bound: its bytes go nowhere */
+    uint64_t skipped;        /* such messages */
     uint64_t left;           /* of the frame's payload */
     struct zmtp_parts parts; /* of the message; the caller may take them after ZMTP_MESSAGE */
     struct buf text;         /* of a command */
 };
 
-/* Takes up to n bytes and says how many; *event tells what is complete now. -1 with err: the peer
- * broke a rule or a bound, nothing more may be fed. */
+/* Takes up to n bytes and says how many; *event tells what is complete now. A message beyond the
+ * bound is passed over: who sent it has said too much, and nothing else. -1 with err: the peer
+ * broke a rule, nothing more may be fed. */
 ssize_t zmtp_feed(struct zmtp_parser *in, const void *p, size_t n, enum zmtp_event *event,
                   struct err *err);
 void zmtp_parser_free(struct zmtp_parser *in);
