@@ -209,6 +209,7 @@ def test_what_a_kernel_leaves_behind_is_collected(lone):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_hundred_at_once(lone):
     """Two keep what they know, a hundred come; nobody is refused, and nothing is lost."""
     service = lone()
