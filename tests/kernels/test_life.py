@@ -229,3 +229,27 @@ def test_a_message_that_is_too_large_costs_nobody_his_variables(lone):
         k.run("from IPython.display import publish_display_data\npublish_display_data({'text/plain': 'x' * 300_000})")
         assert k.run("kept").value == "5"
     assert "larger than kernel.message-bytes" in service.log() and service.log().count('msg="kernel started"') == 1
+
+
+CUT = """
+import os, socket
+for fd in map(int, os.listdir("/proc/self/fd")):
+    try:
+        one = socket.socket(fileno=os.dup(fd))
+        one.getpeername() is None or one.getsockname() and one.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+"""
+
+
+def test_sockets_that_break_are_made_anew(lone):
+    """All that the kernel has accepted: the service's own, and the client's."""
+    service = lone()
+    with Kernel(service) as k:
+        k.run(KEPT)
+        k.execute(CUT)
+        wait_for(lambda: service.log().count("kernel socket made anew") >= 3, "the service's sockets", 20)
+        again = service.connect(k.id, session=k.session)
+        assert again.run("kept").value == "5"
+        again.close()
+    assert service.log().count('msg="kernel started"') == 1

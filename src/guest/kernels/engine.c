@@ -18,6 +18,7 @@
 enum { PROBE_MS = 20, SEND_MS = 30000, TERM_MS = 2000, KILL_MS = 5000, WATCH_MS = 200 };
 enum { LAST_MS = 1000 }; /* when the service itself has to end */
 enum { NO_IPYKERNEL = 78 };
+enum { RELINKS = 5, STEADY_MS = 10000 };
 
 /* ---- life ---- */
 
@@ -89,33 +90,76 @@ struct reader {
     enum channel channel;
 };
 
-static void read_link(void *arg)
+/* Until the end: 0, or -1 with err. */
+static int read_messages(struct engine *e, enum channel channel, struct err *err)
 {
-    struct reader r = *(struct reader *)arg;
-    struct engine *e = r.engine;
-    struct zmtp *z = &e->link[r.channel];
-    struct err err = { 0 };
+    struct zmtp *z = &e->link[channel];
     uint64_t skipped = 0;
     int got;
 
-    free(arg);
-    while ((got = zmtp_read(z, NEVER, &err)) > 0) {
-        struct message *m = message_take(&z->in.parts, r.channel, &e->signer, &err);
+    while ((got = zmtp_read(z, NEVER, err)) > 0) {
+        struct message *m = message_take(&z->in.parts, channel, &e->signer, err);
 
         if (z->in.skipped != skipped)
             log_warn("dropped", KV("kernel", e->file),
                      KV("error", "a message larger than kernel.message-bytes"));
         skipped = z->in.skipped;
         if (!m) { /* a kernel that sends garbage harms nobody but its own clients */
-            log_warn("dropped", KV("kernel", e->file), KV("error", err.msg));
+            log_warn("dropped", KV("kernel", e->file), KV("error", err->msg));
             continue;
         }
-        if (r.channel == CHANNEL_IOPUB)
+        if (channel == CHANNEL_IOPUB)
             on_iopub(e, m);
         else
             on_reply(e, m);
         message_put(m);
     }
+    return got;
+}
+
+struct dial { /* how a link of ours is connected */
+    char address[160], identity[33];
+    enum zmtp_role role;
+};
+
+static struct dial dial_of(const struct engine *e, enum channel channel)
+{
+    struct dial d = { .role = channel == CHANNEL_IOPUB ? ZMTP_SUB : ZMTP_DEALER };
+
+    engine_address(e, channel, d.address, sizeof(d.address));
+    if (channel != CHANNEL_IOPUB)
+        id_hex(d.identity, 32);
+    return d;
+}
+
+/* A socket that broke is no kernel that ended: what it knows is in its process, and that lives. */
+static int relink(struct engine *e, enum channel channel, struct err *err)
+{
+    struct dial d = dial_of(e, channel);
+
+    if (zmtp_redial(&e->link[channel], d.address, d.role, str_of(d.identity), &e->dead,
+                    co_in(kernels_limits.start_ms), err))
+        return -1;
+    log_info("kernel socket made anew", KV("kernel", e->file),
+             KV("channel", channel_names[channel]));
+    return 0;
+}
+
+static void read_link(void *arg)
+{
+    struct reader r = *(struct reader *)arg;
+    struct engine *e = r.engine;
+    struct err err = { 0 };
+    int64_t since;
+    int got, quick = 0;
+
+    free(arg);
+    do {
+        since = co_now();
+        got = read_messages(e, r.channel, &err);
+        quick = co_now() - since < STEADY_MS ? quick + 1 : 0;
+    } while (e->ready && !e->dead && !e->stopping && quick < RELINKS && !co_cancelled() &&
+             !relink(e, r.channel, &err));
     if (got < 0 && !e->dead && !e->stopping) {
         log_warn("kernel socket", KV("kernel", e->file), KV("error", err.msg));
         engine_kill(e); /* no way to hear it any more */
@@ -125,14 +169,10 @@ static void read_link(void *arg)
 
 static int open_link(struct engine *e, enum channel channel, int64_t until, struct err *err)
 {
-    bool hears = channel == CHANNEL_IOPUB;
+    struct dial d = dial_of(e, channel);
     struct reader *r;
-    char address[160], identity[33] = "";
 
-    engine_address(e, channel, address, sizeof(address));
-    if (!hears)
-        id_hex(identity, 32);
-    if (zmtp_dial(&e->link[channel], address, hears ? ZMTP_SUB : ZMTP_DEALER, str_of(identity),
+    if (zmtp_dial(&e->link[channel], d.address, d.role, str_of(d.identity),
                   (uint64_t)kernels_limits.message_bytes, &e->dead, until, err))
         return -1;
     r = xmalloc(sizeof(*r));

@@ -139,7 +139,8 @@ static int lock(struct zmtp *z, int64_t until, struct err *err)
     return 0;
 }
 
-int zmtp_send(struct zmtp *z, const struct str *parts, size_t n, int64_t until, struct err *err)
+static int send_parts(struct zmtp *z, const struct str *parts, size_t n, int64_t until,
+                      struct err *err)
 {
     AUTO(freep) unsigned char *heads = NULL;
     AUTO(freep) struct iovec *v = NULL;
@@ -163,8 +164,20 @@ int zmtp_send(struct zmtp *z, const struct str *parts, size_t n, int64_t until, 
         if (err->code == ERR_GONE && !co_cancelled())
             err->code = ERR_UPSTREAM; /* the kernel, and not a client that nobody need answer */
     }
-    z->broken |= r != 0; /* in the middle of a frame, maybe */
+    if (r)
+        zmtp_break(z); /* in the middle of a frame, maybe */
     unlock(z);
+    return r;
+}
+
+int zmtp_send(struct zmtp *z, const struct str *parts, size_t n, int64_t until, struct err *err)
+{
+    int r;
+
+    z->senders++;
+    r = send_parts(z, parts, n, until, err);
+    if (!--z->senders)
+        co_cond_wake(&z->changed);
     return r;
 }
 
@@ -245,15 +258,33 @@ static int shake_hands(struct zmtp *z, enum zmtp_role role, struct str identity,
 int zmtp_dial(struct zmtp *z, const char *address, enum zmtp_role role, struct str identity,
               uint64_t max, const bool *stop, int64_t until, struct err *err)
 {
-    *z = (struct zmtp){ .in = { .max = max } };
+    int r;
+
+    /* locked until hands are shaken */
+    *z = (struct zmtp){ .in = { .max = max }, .writing = true };
     co_cond_init(&z->changed);
-    if (connect_until(z, address, stop, until, err))
-        return err_in(err, "%s", address);
-    z->open = true;
-    if (!shake_hands(z, role, identity, until, err))
-        return 0;
+    r = connect_until(z, address, stop, until, err);
+    if (!r) {
+        z->open = true;
+        r = shake_hands(z, role, identity, until, err);
+        if (r)
+            zmtp_finish(z);
+    }
+    unlock(z);
+    return r ? err_in(err, "%s", address) : 0;
+}
+
+int zmtp_redial(struct zmtp *z, const char *address, enum zmtp_role role, struct str identity,
+                const bool *stop, int64_t until, struct err *err)
+{
+    uint64_t max = z->in.max;
+
+    zmtp_break(z);
+    while (z->senders) /* they fail now */
+        if (co_cond_wait(&z->changed, until))
+            return err_sys(err, "waiting to connect to the kernel again");
     zmtp_finish(z);
-    return err_in(err, "%s", address);
+    return zmtp_dial(z, address, role, identity, max, stop, until, err);
 }
 
 void zmtp_break(struct zmtp *z)

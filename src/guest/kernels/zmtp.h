@@ -62,6 +62,7 @@ struct zmtp {
     struct zmtp_parser in;
     struct co_cond changed; /* somebody stopped writing */
     bool open, writing, broken;
+    unsigned senders; /* in zmtp_send(), waiting or not */
 };
 
 /* Connects and shakes hands; address is "ipc://path" or "tcp://ip:port". Tries again while nobody
@@ -69,9 +70,13 @@ struct zmtp {
  * not move until zmtp_finish(). */
 int zmtp_dial(struct zmtp *z, const char *address, enum zmtp_role role, struct str identity,
               uint64_t max, const bool *stop, int64_t until, struct err *err);
+/* The same once more, by who reads it, after its end: senders wait meanwhile. */
+int zmtp_redial(struct zmtp *z, const char *address, enum zmtp_role role, struct str identity,
+                const bool *stop, int64_t until, struct err *err);
 /* 1 a message (take z->in.parts, or leave them to the next read), 0 the end, -1 with err. */
 int zmtp_read(struct zmtp *z, int64_t until, struct err *err);
-/* All parts as one message; callers may overlap. -1 when the peer is gone or stuck. */
+/* All parts as one message; callers may overlap. -1 when the peer is gone or stuck: who reads sees
+ * the end then. */
 int zmtp_send(struct zmtp *z, const struct str *parts, size_t n, int64_t until, struct err *err);
 void zmtp_break(struct zmtp *z);  /* whoever reads or writes it stops */
 void zmtp_finish(struct zmtp *z); /* closes; harmless on a zeroed struct */
