@@ -346,6 +346,8 @@ static void start_pumps(struct process *p)
         *pump = (struct pump){ p, i };
         if (co_go(pump_output, pump, NULL)) {
             free(pump);
+            if (!p->pty) /* a terminal's is the input as well */
+                close(p->output[i]);
             p->output[i] = -1; /* no memory for a stack: its output is lost, it is not */
             continue;
         }
