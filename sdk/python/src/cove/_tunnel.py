@@ -4,8 +4,10 @@ upgraded to plain bytes. Threads, since bytes of two sockets are copied the same
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import ssl
+import struct
 import threading
 from typing import List, Optional, Set, Union
 from urllib.parse import urlsplit
@@ -14,6 +16,8 @@ from ._config import Connection
 from .errors import from_reply
 
 _HEAD_MAX = 16 * 1024
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close that says that something went wrong
+_log = logging.getLogger("cove")
 
 
 class _Secure:
@@ -31,8 +35,11 @@ class _Secure:
         self._ended = False
         self._problem: Optional[ssl.SSLError] = None
         while not self._shaken():
-            if not self._fill():
+            data = self._inner.recv(65536)
+            if not data:
                 raise ConnectionError("the server ended the connection")
+            self._in.write(data)
+        self._decrypt()  # what came with the end of the handshake
 
     def _shaken(self) -> bool:
         try:
@@ -50,34 +57,32 @@ class _Secure:
             if data:
                 self._inner.sendall(data)
 
-    def _fill(self) -> bool:
+    def _fill(self) -> None:
         data = self._inner.recv(65536)
-        with self._state:
+        with self._state:  # to the end: an end of ours in between would find what is not decrypted
             if data:
                 self._in.write(data)
             else:
                 self._in.write_eof()
-        return bool(data)
+            self._decrypt()
 
     def _decrypt(self) -> None:
         """All there is: what is left in there would be in the way of our end."""
-        with self._state:
-            try:
-                while not self._ended:
-                    data = self._tls.read(65536)
-                    self._plain += data
-                    self._ended = not data
-            except ssl.SSLWantReadError:
-                pass
-            except ssl.SSLZeroReturnError:
-                self._ended = True
-            except ssl.SSLError as problem:  # after what came before it
-                self._ended, self._problem = True, problem
+        try:
+            while not self._ended:
+                data = self._tls.read(65536)
+                self._plain += data
+                self._ended = not data
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self._ended = True
+        except ssl.SSLError as problem:  # after what came before it
+            self._ended, self._problem = True, problem
 
     def recv(self, size: int) -> bytes:
         while not self._plain and not self._ended:
             self._fill()
-            self._decrypt()
             self._flush()  # an answer to a change of keys
         if not self._plain and self._problem:
             raise self._problem
@@ -120,7 +125,10 @@ _Stream = Union[socket.socket, _Secure]
 
 
 class Tunnel:
-    """Listening when made."""
+    """Listening when made. `problem` is why the last connection did not come about, if so; the logger `cove`
+    hears it too."""
+
+    problem: Optional[Exception] = None
 
     def __init__(
         self, connection: Connection, sandbox: str, port: int, host: str, local_port: int
@@ -177,17 +185,29 @@ class Tunnel:
             self._spawn(self._serve, outer)
 
     def _serve(self, outer: socket.socket) -> None:
-        with outer, contextlib.suppress(Exception), self._dial() as inner:
-            with self._lock:
-                if self._closed:
-                    return
-                self._open |= {outer, inner}
-            back = threading.Thread(target=_copy, args=(inner, outer), daemon=True)
-            back.start()
-            _copy(outer, inner)
-            back.join()
-            with self._lock:
-                self._open -= {outer, inner}
+        with outer:
+            try:
+                inner = self._dial()
+            except Exception as problem:  # of any kind: nobody waits for this thread
+                if not self._closed:
+                    self.problem = problem
+                    _log.warning("%s: no connection: %s", self._target, problem)
+                outer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                return
+            with inner:
+                self._join(outer, inner)
+
+    def _join(self, outer: socket.socket, inner: _Stream) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._open |= {outer, inner}
+        back = threading.Thread(target=_copy, args=(inner, outer), daemon=True)
+        back.start()
+        _copy(outer, inner)
+        back.join()
+        with self._lock:
+            self._open -= {outer, inner}
 
     def _dial(self) -> _Stream:
         url = urlsplit(self._connection.url)

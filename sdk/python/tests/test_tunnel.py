@@ -1,0 +1,75 @@
+"""Forwarded ports: why there is no connection, and two threads on one encrypted one."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+
+import pytest
+
+import cove
+from cove import _server
+from cove._tunnel import _Secure
+
+ANSWER = b"y" * 200_000
+
+
+def test_why_there_is_no_connection_is_told(sandbox, caplog):
+    with sandbox.ports.forward(7999) as tunnel:
+        assert tunnel.problem is None
+        with socket.create_connection((tunnel.host, tunnel.port), 60) as outer:
+            with pytest.raises(ConnectionResetError):  # not an end, as of an empty answer
+                outer.recv(1)
+        assert isinstance(tunnel.problem, cove.PortClosedError)
+    assert "7999" in caplog.text and "not open" in caplog.text
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    binary = _server.find_binary()
+    subprocess.run([binary, "tls", "init", "--data", tmp_path], check=True, capture_output=True)
+    return tmp_path / "tls"
+
+
+class Turns:
+    """A lock of one thread's, which lets another one in whenever it is free."""
+
+    def __init__(self, lock, other):
+        self._lock, self._other, self._own = lock, other, threading.get_ident()
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *_exc):
+        self._lock.release()
+        other, self._other = self._other, None
+        if other and threading.get_ident() == self._own:
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join(10)
+
+
+def test_an_end_of_ours_loses_nothing_of_the_answer(certificate):
+    """Bytes that are there and not decrypted yet would be in the way of our end."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "server.pem", certificate / "server.key")
+
+    def answer(listener):
+        with context.wrap_socket(listener.accept()[0], server_side=True) as inner:
+            inner.sendall(ANSWER)
+            while inner.recv(65536):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=answer, args=(listener,), daemon=True)
+        server.start()
+        raw = socket.create_connection(listener.getsockname(), 10)
+        with _Secure(raw, "127.0.0.1", str(certificate / "ca.pem")) as secure:
+            found = bytearray(secure.recv(10_000))
+            secure._state = Turns(secure._state, lambda: secure.shutdown(socket.SHUT_WR))
+            while piece := secure.recv(65536):
+                found += piece
+        assert bytes(found) == ANSWER
+        server.join(10)
