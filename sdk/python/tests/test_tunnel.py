@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 
@@ -11,7 +12,8 @@ import pytest
 
 import cove
 from cove import _server
-from cove._tunnel import _Secure
+from cove._config import Connection
+from cove._tunnel import Tunnel, _Secure
 
 ANSWER = b"y" * 200_000
 
@@ -24,6 +26,31 @@ def test_why_there_is_no_connection_is_told(sandbox, caplog):
                 outer.recv(1)
         assert isinstance(tunnel.problem, cove.PortClosedError)
     assert "7999" in caplog.text and "not open" in caplog.text
+
+
+def test_a_connection_that_breaks_is_no_end():
+    heard = threading.Event()
+
+    def break_off(listener):
+        inner, _ = listener.accept()
+        while b"\r\n\r\n" not in inner.recv(65536):
+            pass
+        inner.sendall(b"HTTP/1.1 101 Switching Protocols\r\n\r\nhalf")
+        heard.wait(10)
+        inner.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        inner.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=break_off, args=(listener,), daemon=True)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with Tunnel(Connection(url, "key"), "i1", 7000, "127.0.0.1", 0) as tunnel:
+            with socket.create_connection((tunnel.host, tunnel.port), 10) as outer:
+                assert outer.recv(4) == b"half"
+                heard.set()
+                with pytest.raises(ConnectionResetError):
+                    outer.recv(1)
+        server.join(10)
 
 
 @pytest.fixture

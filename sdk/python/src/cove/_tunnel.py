@@ -25,7 +25,7 @@ class _Secure:
     end of its one direction takes the encryption off the other."""
 
     def __init__(self, inner: socket.socket, host: str, ca_file: Optional[str]) -> None:
-        self._inner = inner
+        self.inner = inner
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = ssl.create_default_context(cafile=ca_file)
         self._tls = context.wrap_bio(self._in, self._out, server_hostname=host)
@@ -35,7 +35,7 @@ class _Secure:
         self._ended = False
         self._problem: Optional[ssl.SSLError] = None
         while not self._shaken():
-            data = self._inner.recv(65536)
+            data = self.inner.recv(65536)
             if not data:
                 raise ConnectionError("the server ended the connection")
             self._in.write(data)
@@ -55,10 +55,10 @@ class _Secure:
             with self._state:
                 data = self._out.read()
             if data:
-                self._inner.sendall(data)
+                self.inner.sendall(data)
 
     def _fill(self) -> None:
-        data = self._inner.recv(65536)
+        data = self.inner.recv(65536)
         with self._state:  # to the end: an end of ours in between would find what is not decrypted
             if data:
                 self._in.write(data)
@@ -95,7 +95,7 @@ class _Secure:
             with self._state:
                 self._tls.write(data)
                 sealed = self._out.read()
-            self._inner.sendall(sealed)
+            self.inner.sendall(sealed)
 
     def shutdown(self, how: int) -> None:
         if how == socket.SHUT_WR:
@@ -106,13 +106,13 @@ class _Secure:
                 self._tls.unwrap()
             self._flush()
         else:
-            self._inner.shutdown(how)
+            self.inner.shutdown(how)
 
     def settimeout(self, seconds: Optional[float]) -> None:
-        self._inner.settimeout(seconds)
+        self.inner.settimeout(seconds)
 
     def close(self) -> None:
-        self._inner.close()
+        self.inner.close()
 
     def __enter__(self) -> _Secure:
         return self
@@ -192,7 +192,7 @@ class Tunnel:
                 if not self._closed:
                     self.problem = problem
                     _log.warning("%s: no connection: %s", self._target, problem)
-                outer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                _reset_at_close(outer)
                 return
             with inner:
                 self._join(outer, inner)
@@ -239,12 +239,30 @@ class Tunnel:
             raise from_reply(status, inner.recv(4096))
 
 
-def _copy(source: _Stream, target: _Stream) -> None:
+def _reset_at_close(one: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        while True:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+
+def _copy(source: _Stream, target: _Stream) -> None:
+    while True:
+        try:
             data = source.recv(65536)
-            if not data:
-                break
+        except OSError:  # it broke: the other end must not take what came for all of it
+            _fail(target.inner if isinstance(target, _Secure) else target)
+            return
+        if not data:
+            break
+        try:
             target.sendall(data)
+        except OSError:
+            break
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)  # the other direction ends by itself
+
+
+def _fail(one: socket.socket) -> None:
+    """It is reset when it is closed, which whoever reads it does now."""
+    _reset_at_close(one)
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RD)
