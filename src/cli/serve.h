@@ -52,6 +52,7 @@ struct serve {
     int listener, preview;            /* preview: -1 where there is none */
     int lock;                         /* <data>/serve.lock, held until the last of us has ended */
     int lifeline;                     /* -1: none */
+    int template_news;                /* inotify's, of the templates' directory; 0: none */
     int keeper_line[2];               /* a pipe: the keeper ends when monitor and server are gone */
     pid_t monitor;                    /* without it the server ends too */
     char *tls_chain, *tls_key;        /* absolute; NULL: plain HTTP */

@@ -78,6 +78,7 @@ static int begin(struct server *v, struct err *err)
     struct control_options c = { .run_dir = v->s->run_dir,
                                  .boot = v->s->boot,
                                  .create_fault = v->s->create_fault,
+                                 .template_news = v->s->template_news,
                                  .token_secret = v->s->token_secret,
                                  .domain = v->s->domain,
                                  .allow_mounts = v->s->o->allow_mounts.items,

@@ -262,6 +262,7 @@ static struct control *new_control(const struct control_options *o)
     c->provider = o->provider;
     c->domain = xstrdup(o->domain);
     c->create_fault = o->create_fault;
+    c->templates.news = o->template_news;
     c->allow_mounts = copy_list(o->allow_mounts);
     c->ephemeral = o->ephemeral;
     c->no_network = o->no_network;

@@ -22,6 +22,7 @@ struct control_options {
     struct provider *provider; /* owned from here on; its on_event was given control_event */
     const char *create_fault;  /* why no sandbox can be made; NULL: they can */
     const char *token_secret;  /* signs logins' tokens; NULL: the store's own */
+    int template_news;         /* has something to read when one came or went; 0: nobody tells */
     const char *domain;        /* of sandboxes' host names: "localhost:8000", "cove.example" */
     const char *const *allow_mounts; /* prefixes; NULL-terminated; NULL: none */
     bool ephemeral;                  /* control_close() ends every sandbox */

@@ -351,6 +351,7 @@ static int create(struct control *c, const struct actor *who, const struct creat
     int r = 1;
 
     *existed = false;
+    template_follow(c);
     if (spec_check(c, s, err))
         return -1;
     if (s->idem_key)

@@ -92,6 +92,8 @@ struct counts {
 struct templates { /* a copy of the provider's list, because creates ask for it again and again */
     struct machine_template *items;
     size_t n;
+    int news;              /* a descriptor, see control.h */
+    uint64_t heard, known; /* changes that it told of, and how many of them the list has */
 };
 
 struct control {
@@ -208,6 +210,9 @@ int guest_dial(struct control *c, const char *ref, struct err *err); /* a connec
 const struct machine_template *template_find(struct control *c, const char *name);
 bool template_listed(const struct control *c, const char *name); /* as far as we know */
 int template_refresh(struct control *c, struct err *err);
+/* Parks if there is news: reads the list again, and empties pools that are of another one now. */
+void template_follow(struct control *c);
+bool template_stale(const struct control *c); /* what a name leads to may not be what we know */
 
 /* ---- life ---- */
 

@@ -149,7 +149,8 @@ struct warm *pool_take(struct control *c, const struct create_spec *s)
     struct pool *p = find(c, s->template, s->network);
     struct warm *w;
 
-    if (!p || list_empty(&p->warm) || s->strict || s->life.restart || s->mounts.n)
+    if (!p || list_empty(&p->warm) || s->strict || s->life.restart || s->mounts.n ||
+        template_stale(c))
         return NULL;
     w = CONTAINER_OF(p->warm.next, struct warm, in);
     if ((s->limits.open_files && s->limits.open_files != w->state.limits.open_files) ||
@@ -298,6 +299,7 @@ static void make_one(void *arg)
     struct pool *p = ((struct making *)arg)->pool;
     struct warm *w = warm_new();
     struct err err = { 0 };
+    bool listed = p->listed;
 
     free(arg);
     if (make(c, p, w, &err)) {
@@ -312,7 +314,7 @@ static void make_one(void *arg)
         p->pause = RETRY_MS;
         c->counts.pool_made++;
         put_in(c, p, w);
-        if (c->closing)
+        if (c->closing || p->listed != listed) /* what its name leads to has changed meanwhile */
             drop(c, w);
     }
     p->making--;

@@ -71,7 +71,9 @@ void process_attach(struct process *p, struct process_reader *r, const uint64_t 
 void process_detach(struct process *p, struct process_reader *r);
 void process_took(struct process *p, struct process_reader *r, uint64_t offset);
 
-int process_write(struct process *p, const void *data, size_t n, int64_t until, struct err *err);
+/* *taken: so much of it went in, also when it fails. */
+int process_write(struct process *p, const void *data, size_t n, int64_t until, size_t *taken,
+                  struct err *err);
 int process_close_input(struct process *p, struct err *err);
 int process_resize(struct process *p, unsigned short cols, unsigned short rows, struct err *err);
 void process_signal(struct process *p, int signal); /* its whole group; KILL: the session too */

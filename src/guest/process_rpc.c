@@ -463,10 +463,12 @@ static int rpc_update(struct call *c, void *body, struct err *err)
     return reply_empty(c);
 }
 
-static int write_input(struct process *p, const struct input *in, int64_t until, struct err *err)
+static int write_input(struct process *p, const struct input *in, int64_t until, size_t *taken,
+                       struct err *err)
 {
     const struct bytes *bytes = in->pty_bytes.data ? &in->pty_bytes : &in->stdin_bytes;
 
+    *taken = 0;
     if (!bytes->data)
         return err_set(err, ERR_INVALID, "field 'input' needs stdin or pty");
     if (p->pty != (in->pty_bytes.data != NULL))
@@ -474,7 +476,7 @@ static int write_input(struct process *p, const struct input *in, int64_t until,
                        p->child.pid, p->pty ? "has" : "does not have", p->pty ? "pty" : "stdin");
     if (!p->stdin_open)
         return err_set(err, ERR_INTERNAL, "process %d was started without input", p->child.pid);
-    return process_write(p, bytes->data, bytes->n, until, err);
+    return process_write(p, bytes->data, bytes->n, until, taken, err);
 }
 
 static int64_t input_until(int64_t ms) { return co_in(ms < 0 ? http_limits.write_ms : ms); }
@@ -483,12 +485,19 @@ static int rpc_send_input(struct call *c, void *body, struct err *err)
 {
     const struct process_request *req = body;
     struct process *p = find_running(call_guest(c), req->process, err);
+    char text[24];
+    size_t taken;
     int64_t ms;
 
-    if (!p || connect_timeout(&c->head, &ms, err) ||
-        write_input(p, req->input, input_until(ms), err))
+    if (!p || connect_timeout(&c->head, &ms, err))
         return -1;
-    return reply_empty(c);
+    if (!write_input(p, req->input, input_until(ms), &taken, err))
+        return reply_empty(c);
+    if (err->code == ERR_TIMEOUT) { /* it reads slowly: the client may go on behind these */
+        snprintf(text, sizeof(text), "%zu", taken);
+        call_header(c, "Cove-Input-Taken", text);
+    }
+    return -1;
 }
 
 static int stream_message(struct call *c, struct process **p, struct str text, int64_t ms,
@@ -496,6 +505,7 @@ static int stream_message(struct call *c, struct process **p, struct str text, i
 {
     struct arena a = { 0 };
     struct stream_request req = { 0 };
+    size_t taken;
     int r = field_decode_text(stream_fields, FIELDS_PROTO, text, &a, &req, err);
 
     if (!r && req.start && !(*p = find_running(call_guest(c), req.start->process, err)))
@@ -504,7 +514,7 @@ static int stream_message(struct call *c, struct process **p, struct str text, i
         if (!*p)
             r = err_set(err, ERR_INVALID, "the first message must be 'start'");
         else
-            r = write_input(*p, req.data->input, input_until(ms), err);
+            r = write_input(*p, req.data->input, input_until(ms), &taken, err);
     }
     arena_free(&a);
     return r;

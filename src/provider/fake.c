@@ -60,6 +60,7 @@ struct fake {
     struct co_cond changed; /* a deadline, or closing */
     struct co_ref timer;
     bool timed, closing;
+    struct machine_template template; /* one that was added; its name "": none */
     size_t users; /* calls and coroutines that will look at this again; the last one frees it */
 };
 
@@ -277,7 +278,17 @@ static int templates(struct provider *p, provider_template_fn *fn, void *arg, st
     if (begin(f, TEMPLATES, err))
         return -1;
     fn(arg, &host);
+    if (*f->template.name)
+        fn(arg, &f->template);
     return 0;
+}
+
+void provider_fake_template(struct provider *p, const char *name)
+{
+    AUTO(leave) struct fake *f = enter(p);
+
+    f->template = (struct machine_template){ .kind = template_kind_name(TEMPLATE_HOST) };
+    snprintf(f->template.name, sizeof(f->template.name), "%s", name);
 }
 
 static int stat_(struct provider *p, const char *ref, struct machine_state *out, struct err *err)

@@ -132,6 +132,7 @@ void provider_fake_unreachable(struct provider *p, const char *ref, const char *
 void provider_fake_die(struct provider *p, const char *ref);
 /* Its guest takes connections and answers nobody; stopped: and shows why. false: as before. */
 void provider_fake_hang(struct provider *p, const char *ref, bool hung, bool stopped);
+void provider_fake_template(struct provider *p, const char *name); /* one was added; "": removed */
 void provider_fake_emit(struct provider *p, const struct machine_event *e);
 
 /* Logs every call of another one with its duration and outcome, and counts them for Prometheus. */

@@ -189,6 +189,43 @@ TEST(host_may_be_had_under_another_name_with_defaults_of_its_own)
     end();
 }
 
+static void unreadable(const char *name, const char *word)
+{
+    struct template t = { 0 };
+    struct err err = { 0 };
+
+    CHECK_INT(template_open(data, name, &t, &err), -1);
+    CHECK_INT(err.code, ERR_PRECONDITION);
+    if (!strstr(err.msg, word) || !strstr(err.msg, name))
+        test_fail(__FILE__, __LINE__, "'%s' does not name %s of %s", err.msg, word, name);
+}
+
+/* An alias as well: who added a template of that name does not mean the machine's own files. */
+TEST(a_template_that_cannot_be_read_is_an_error_by_whatever_name)
+{
+    static const char *const names[] = { "base", "ubuntu", "mine" };
+    char root[256], elsewhere[256];
+    struct err err = { 0 };
+
+    begin();
+    snprintf(root, sizeof(root), "%s", below("root"));
+    snprintf(elsewhere, sizeof(elsewhere), "%s", below("elsewhere"));
+    CHECK_INT(mkdir(root, 0755), 0);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char file[64];
+
+        CHECK_INT(add(names[i], root, &err), 0);
+        CHECK_INT(rename(root, elsewhere), 0); /* on a disk that is not mounted */
+        unreadable(names[i], root);
+        CHECK_INT(rename(elsewhere, root), 0);
+        CHECK_INT(kind_of(names[i]), TEMPLATE_DIRECTORY);
+        snprintf(file, sizeof(file), "templates/%s/template.json", names[i]);
+        CHECK_INT(unlink(below(file)), 0);
+        unreadable(names[i], "template.json");
+    }
+    end();
+}
+
 TEST(bad_defaults_are_refused_by_name)
 {
     struct template_added added;
