@@ -66,6 +66,29 @@ def test_a_flood_waits_for_a_reader_that_does_not_read(start):
     print(f"{len(out.stdout)} bytes held for the reader; ended {took * 1000:.0f} ms after the signal; grown by {list(grown.values())} KiB")
 
 
+def test_a_sandbox_is_paused_ended_and_left_while_nobody_reads(start):
+    """What waits for a reader keeps nothing else from being done, and is there when the reader comes."""
+    world = start("--set", "pool.size=0")
+    boxes = [world.box() for _ in range(3)]
+    streams = [box.wire(60).start("/usr/bin/seq", "3000000") for box in boxes]
+    tally.injected("stalled reader", 3)
+    time.sleep(1)
+    box, stream = boxes[0], streams[0]
+    begun = time.monotonic()
+    world.ok("POST", f"/v1/sandboxes/{box.id}/pause")
+    world.ok("POST", f"/v1/sandboxes/{box.id}/resume")
+    with stream:
+        out = stream.collect()
+    assert (out.lost, out.error, sum_of(out.stdout)) == (0, None, sum_of(numbers(3000000)))
+    assert boxes[1].end() in (200, 204)
+    world.nothing_left_of(boxes[1].id)
+    world.stop()                        # as a service manager does, with a client that does not read
+    took = time.monotonic() - begun
+    assert took < 30, f"{took:.1f} s"
+    for stream in streams:
+        stream.close()
+
+
 def numbers(count):
     return b"".join(b"%d\n" % i for i in range(1, count + 1))
 
