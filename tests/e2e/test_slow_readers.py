@@ -62,14 +62,14 @@ def test_a_reader_that_was_busy_misses_nothing(start_guest):
 
 def test_a_reader_that_is_always_slow_misses_nothing(start_guest):
     """It takes a little all the time, but each of its buffers for longer than the clock of old."""
-    stream = start_guest(*SMALL).wire.start("/usr/bin/seq", "200000", kind=SmallBuffers)
-    out = b""
+    stream = start_guest(*SMALL).wire.start("/usr/bin/seq", "1200000", kind=SmallBuffers)
+    out = bytearray()
     for kind, value in stream.events():
         assert kind in ("stdout", "end"), kind
         if kind == "stdout":
             out += value
-            time.sleep(len(value) / (1000 << 10))
-    assert out == numbers(200000)
+            time.sleep(len(value) / (6 << 20))
+    assert out == numbers(1200000)
 
 
 def test_the_sdk_misses_nothing_while_a_callback_is_busy(start_guest, open_sandbox):
