@@ -28,6 +28,7 @@ static const struct {
     [ERR_UNKNOWN] = { 500, "unknown" },
     [ERR_GONE] = { 499, "canceled" },
     [ERR_INTERNAL] = { 500, "internal" },
+    [ERR_DATA_LOSS] = { 500, "data_loss" },
 };
 
 int err_status(enum err_code code) { return codes[code].status; }

@@ -28,6 +28,7 @@ enum err_code {
     ERR_UNKNOWN,         /* Connect's "unknown": 500 */
     ERR_GONE,            /* the peer left in the middle: no answer can be given */
     ERR_INTERNAL,        /* 500 */
+    ERR_DATA_LOSS,       /* bytes that were asked for are not kept any more: 500 */
     ERR_CODES
 };
 

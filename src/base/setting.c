@@ -1,6 +1,8 @@
 /* setting.c - see setting.h. */
 #include "base/setting.h"
 
+#include "base/log.h"
+
 int setting_set(const struct setting *const *tables, const char *assignment, struct err *err)
 {
     struct str name, value;
@@ -16,6 +18,9 @@ int setting_set(const struct setting *const *tables, const char *assignment, str
                 return err_set(err, ERR_INVALID, "setting %s must be a number from %lld to %lld",
                                s->name, (long long)s->min, (long long)s->max);
             *s->value = v;
+            if (s->gone)
+                log_warn("a setting that does nothing any more", KV("name", s->name),
+                         KV("why", s->help));
             return 0;
         }
     return err_set(err, ERR_INVALID, "there is no setting '%.*s'", STR_ARG(name));
@@ -25,5 +30,6 @@ void setting_print(const struct setting *const *tables, struct buf *out)
 {
     for (; *tables; tables++)
         for (const struct setting *s = *tables; s->name; s++)
-            buf_printf(out, "  %-26s %12lld  %s\n", s->name, (long long)*s->value, s->help);
+            buf_printf(out, "  %-26s %12lld  %s%s\n", s->name, (long long)*s->value,
+                       s->gone ? "without effect: " : "", s->help);
 }

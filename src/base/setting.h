@@ -10,7 +10,8 @@ struct setting {
     const char *name; /* "http.header-bytes"; NULL ends the table */
     int64_t *value;   /* holds the default until set */
     int64_t min, max;
-    const char *help; /* one sentence with its unit */
+    const char *help; /* one sentence with its unit; of one that has gone: why it does nothing */
+    bool gone;        /* accepted for one more release, with a warning */
 };
 
 /* "name=value" for one of several tables (the list ends with NULL). */

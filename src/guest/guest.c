@@ -19,7 +19,7 @@ const struct setting guest_settings[] = {
     { "process.output-bytes", &guest_limits.output_bytes, 128 << 10, 1 << 30,
       "output kept per process for readers that come back" },
     { "process.stall-ms", &guest_limits.stall_ms, 0, INT32_MAX,
-      "time a reader that takes nothing may hold its process back" },
+      "a reader holds its process back for as long as it is connected", .gone = true },
     { "process.keep-ms", &guest_limits.keep_ms, 0, INT32_MAX,
       "time the end of a process can still be asked for" },
     { "process.keep-bytes", &guest_limits.keep_bytes, 0, 1 << 30,

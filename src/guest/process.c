@@ -1,9 +1,9 @@
 /* process.c - the life of a process: started, read, waited for, kept a while, forgotten.
  *
  * Per process one coroutine waits for the exit (and its time limit) and one per stream moves output
- * into the ring. The reading stops while a live reader lags a ring's half behind or would lose
- * bytes, so output is lost only to readers that take nothing for process.stall-ms, or while nobody
- * reads. */
+ * into the ring. One of its readers sets the pace: the reading stops while that one lags a ring's
+ * half behind or would lose bytes, for as long as it stays, as it does at a pipe that nobody reads.
+ * Others are not waited for, and nobody is while nobody reads. */
 #include "guest/process.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include "guest/services/doors.h"
 #include "guest/session.h"
 
-enum { READ_PIPE = 32 << 10, READ_PTY = 16 << 10 };
+enum { READ_PIPE = 32 << 10, READ_PTY = 16 << 10, PTY_HOLDS = 64 << 10 };
 
 /* ---- keeping and forgetting ---- */
 
@@ -81,37 +81,28 @@ static void forget_later(void *arg)
 
 /* ---- output ---- */
 
-static uint64_t slowest(const struct process *p, struct process_reader **who)
+/* Whom the process waits for: the last that began at an offset, since it may have come back while
+ * its former connection is not known to be dead yet; else the one that came first. */
+static struct process_reader *pacemaker(const struct process *p)
 {
-    uint64_t low = UINT64_MAX;
-    struct process_reader *r;
+    struct process_reader *r, *found = NULL;
 
-    *who = NULL;
     list_each(r, &p->readers, all)
-        if (!r->stalled && r->offset < low) {
-            low = r->offset;
-            *who = r;
-        }
-    return low;
+        if (!process_behind(p, r) && (!found || r->resumed))
+            found = r;
+    return found;
 }
 
-/* Waits while a live reader would lose bytes if more were read. */
-static void hold_back(struct process *p)
+/* Before each read: waits while it could cost the reader that sets the pace any bytes. */
+static int hold_back(struct process *p, int which)
 {
-    struct process_reader *r;
+    const struct process_reader *r;
 
-    while (!p->discard && slowest(p, &r) != UINT64_MAX &&
-           (p->ring.end - r->offset > p->ring.max / 2 ||
-            ring_would_lose(&p->ring, r->offset, 2))) { /* either stream's pump may be next */
-        int64_t until = r->moved_ms + guest_limits.stall_ms;
-
-        if (!co_cond_wait(&p->progress, until))
-            continue;
-        if (errno != ETIMEDOUT)
-            return;
-        if (slowest(p, &r) != UINT64_MAX && r->moved_ms + guest_limits.stall_ms <= co_now())
-            r->stalled = true;
-    }
+    while (!p->discard && !p->owed[which] && (r = pacemaker(p)) != NULL &&
+           (p->ring.end - r->offset > p->ring.max / 2 || ring_would_lose(&p->ring, r->offset)))
+        if (co_cond_wait(&p->progress, NEVER))
+            return -1; /* the guest is ending */
+    return 0;
 }
 
 struct pump {
@@ -131,6 +122,8 @@ static void pump_output(void *arg)
     for (;;) {
         ssize_t n;
 
+        if (hold_back(p, pump.which))
+            break;
         if (!buf)
             buf = xmalloc(size);
         n = read(p->output[pump.which], buf, size);
@@ -151,8 +144,8 @@ static void pump_output(void *arg)
         if (!p->discard) {
             ring_append(&p->ring, stream, (struct str){ buf, (size_t)n });
             co_cond_wake(&p->changed);
-            hold_back(p);
         }
+        p->owed[pump.which] -= MIN(p->owed[pump.which], n);
     }
     free(buf);
     if (!p->pty) /* a terminal's master is also the input: closed with the process */
@@ -179,16 +172,41 @@ static void describe_end(struct process *p)
 
 static bool output_open(const struct process *p) { return p->output[0] >= 0 || p->output[1] >= 0; }
 
-/* Has everything been read that was written before now? */
+/* What is in the pipes now is read, and kept beyond the ring's bound where the reader that sets the
+ * pace is slow: a process that has ended is not kept from ending by it. A terminal holds more than
+ * it tells of. */
+static void owe_output(struct process *p)
+{
+    for (int i = 0; i < 2; i++) {
+        int bytes = 0;
+
+        if (p->output[i] < 0 || (!p->pty && ioctl(p->output[i], FIONREAD, &bytes)))
+            continue;
+        p->owed[i] = p->pty ? PTY_HOLDS : bytes;
+        if (pacemaker(p))
+            p->ring.max += (size_t)p->owed[i] + 2 * RING_APPEND_COST;
+    }
+    co_cond_wake(&p->progress);
+}
+
+/* Has everything been read that is owed? */
 static bool output_drained(const struct process *p)
 {
     for (int i = 0; i < 2; i++) {
         struct pollfd fd = { p->output[i], POLLIN, 0 };
 
-        if (p->output[i] >= 0 && (!p->quiet[i] || poll(&fd, 1, 0)))
+        if (p->output[i] >= 0 && p->owed[i] && (!p->quiet[i] || poll(&fd, 1, 0)))
             return false;
     }
     return true;
+}
+
+static void drain_output(struct process *p)
+{
+    owe_output(p);
+    while (!output_drained(p) && !co_cancelled())
+        co_cond_wait(&p->changed, co_in(50)); /* the pump has yet to see what is there */
+    p->owed[0] = p->owed[1] = 0;
 }
 
 /* What the process itself wrote is in the pipes when it has exited, and is read to the last byte
@@ -198,11 +216,11 @@ static void finish_output(struct process *p)
 {
     int64_t grace;
 
-    while (!output_drained(p) && !co_cancelled())
-        co_cond_wait(&p->changed, co_in(50)); /* the pump has yet to see what is there */
+    drain_output(p);
     grace = co_in(p->timed_out ? 0 : guest_limits.pipe_grace_ms);
     while (output_open(p) && !co_cond_wait(&p->changed, grace))
         ;
+    drain_output(p);
     p->discard = true;
 }
 
@@ -412,17 +430,22 @@ struct process *process_by_tag(struct guest *g, const char *tag)
 
 /* ---- readers ---- */
 
-void process_attach(struct process *p, struct process_reader *r, const uint64_t *offset)
+void process_attach(struct process *p, struct process_reader *r, const uint64_t *offset, bool gaps)
 {
-    *r = (struct process_reader){ .moved_ms = co_now() };
-    r->offset = offset ? *offset : list_empty(&p->readers) ? p->left : p->ring.end;
-    r->sent = r->offset;
+    uint64_t from = offset ? *offset : list_empty(&p->readers) ? p->left : p->ring.end;
+
+    *r = (struct process_reader){
+        .offset = MAX(from, p->ring.first), .sent = from, .gaps = gaps, .resumed = offset && !gaps
+    };
+    r->lost = r->offset - from;
     list_push(&p->readers, &r->all);
+    co_cond_wake(&p->progress); /* the one that set the pace may not do so any more */
 }
 
 void process_detach(struct process *p, struct process_reader *r)
 {
-    p->left = r->sent;
+    if (!process_behind(p, r))
+        p->left = r->sent;
     list_remove(&r->all);
     co_cond_wake(&p->progress);
 }
@@ -430,8 +453,6 @@ void process_detach(struct process *p, struct process_reader *r)
 void process_took(struct process *p, struct process_reader *r, uint64_t offset)
 {
     r->offset = offset;
-    r->moved_ms = co_now();
-    r->stalled = false;
     co_cond_wake(&p->progress);
 }
 

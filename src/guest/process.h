@@ -48,17 +48,19 @@ struct process {
     int exit_code;   /* -1 when killed by a signal */
     char status[48]; /* as Go says it: "exit status 2", "signal: killed" */
     int64_t ended_ms;
-    bool quiet[2]; /* a pump found its stream empty and waits */
-    int pumps;     /* coroutines that still read output */
-    bool discard;  /* nobody will ever read more: drain to nowhere */
+    bool quiet[2];   /* a pump found its stream empty and waits */
+    ssize_t owed[2]; /* so much is read whoever lags behind */
+    int pumps;       /* coroutines that still read output */
+    bool discard;    /* nobody will ever read more: drain to nowhere */
 };
 
 struct process_reader { /* on the stack of the coroutine that serves a stream */
     struct list all;
-    uint64_t offset;  /* the next byte it will take */
-    uint64_t sent;    /* what came before this is out of our hands */
-    int64_t moved_ms; /* when it last took something */
-    bool stalled;     /* took nothing for too long: no longer waited for */
+    uint64_t offset; /* the next byte it will take */
+    uint64_t sent;   /* what came before this is out of our hands */
+    uint64_t lost;   /* what fell out before it came: it is told first */
+    bool gaps;       /* is told of bytes that fell out, whenever that is; else its stream ends */
+    bool resumed;    /* began at an offset, as the one that started the process did */
 };
 
 int process_start(struct guest *g, const struct process_start *s, struct process **out,
@@ -67,9 +69,19 @@ struct process *process_by_pid(struct guest *g, int64_t pid); /* ended ones too,
 struct process *process_by_tag(struct guest *g, const char *tag);
 
 /* offset NULL: what was produced since the last reader left. */
-void process_attach(struct process *p, struct process_reader *r, const uint64_t *offset);
+void process_attach(struct process *p, struct process_reader *r, const uint64_t *offset, bool gaps);
 void process_detach(struct process *p, struct process_reader *r);
 void process_took(struct process *p, struct process_reader *r, uint64_t offset);
+/* Bytes that it would have taken next fell out: only where another sets the pace. */
+static inline bool process_behind(const struct process *p, const struct process_reader *r)
+{
+    return r->offset < p->ring.first;
+}
+
+/* Answers a call with the process's events, until it has ended, the client leaves or it is `until`.
+ * Parks for as long as the client is there. */
+int process_follow(struct call *c, struct process *p, const uint64_t *offset, bool gaps,
+                   int64_t until, struct err *err);
 
 /* *taken: so much of it went in, also when it fails. */
 int process_write(struct process *p, const void *data, size_t n, int64_t until, size_t *taken,

@@ -1,19 +1,12 @@
-/* process_rpc.c - process.Process of envd: the messages, and streaming a process's events.
- *
- * Beyond E2B's own fields every event carries `offset`: where its data begins in the process's
- * output, for start where this stream begins, for end how much there was. A reader that comes back
- * with Cove-Output-Offset goes on exactly there. Bytes that fell out of the ring are told as
- * {"lost": {"bytes": n}}, which E2B's clients pass over. */
-#include <errno.h>
+/* process_rpc.c - process.Process of envd: its messages and methods. */
 #include <signal.h>
-#include <sys/wait.h>
 
 #include "guest/auth.h"
 #include "guest/process.h"
 #include "guest/services/doors.h"
 #include "io/connect.h"
 
-enum { EVENT_BYTES = 32 << 10, ARGS_MAX = 65536 };
+enum { ARGS_MAX = 65536 };
 
 /* ---- messages ---- */
 
@@ -189,196 +182,6 @@ static struct process *find_running(struct guest *g, const struct selector *s, s
     return p;
 }
 
-/* ---- events ---- */
-
-struct stream {
-    struct call *call;
-    struct process *p;
-    struct process_reader reader;
-    int64_t keepalive_ms, quiet_until, until;
-    bool watch; /* the client's socket tells when it leaves */
-};
-
-static struct buf *event_begin(struct stream *s, uint64_t offset)
-{
-    struct buf *b = connect_message(s->call);
-
-    json_open(b, '{');
-    json_key(b, "event");
-    json_open(b, '{');
-    json_kv_int64s(b, "offset", (int64_t)offset);
-    return b;
-}
-
-static int event_send(struct stream *s, struct buf *b, struct err *err)
-{
-    json_close(b, '}');
-    json_close(b, '}');
-    s->quiet_until = co_in(s->keepalive_ms);
-    return connect_put(s->call) ? err_set(err, ERR_GONE, "the client left") : 0;
-}
-
-/* A reader has what was flushed; large events go out without being buffered. */
-static int flush_events(struct stream *s, bool now, struct err *err)
-{
-    if (now && call_flush(s->call))
-        return err_set(err, ERR_GONE, "the client left");
-    if (!s->call->conn->used)
-        s->reader.sent = s->reader.offset;
-    return 0;
-}
-
-static int send_start(struct stream *s, struct err *err)
-{
-    struct buf *b;
-
-    if (connect_begin(s->call))
-        return err_set(err, ERR_GONE, "the client left");
-    b = event_begin(s, s->reader.offset);
-    json_key(b, "start");
-    json_open(b, '{');
-    json_kv_int(b, "pid", s->p->child.pid);
-    json_close(b, '}');
-    return event_send(s, b, err);
-}
-
-static int send_data(struct stream *s, const struct ring_piece *piece, struct err *err)
-{
-    static const char *const names[] = {
-        [RING_STDOUT] = "stdout", [RING_STDERR] = "stderr", [RING_PTY] = "pty"
-    };
-    uint64_t next = piece->offset + piece->data.n;
-    struct buf *b = event_begin(s, piece->offset);
-
-    json_key(b, "data");
-    json_open(b, '{');
-    json_key(b, names[piece->stream]);
-    json_put_base64(b, piece->data.p, piece->data.n);
-    json_close(b, '}');
-    if (event_send(s, b, err))
-        return -1;
-    process_took(s->p, &s->reader, next);
-    return flush_events(s, false, err);
-}
-
-static int send_lost(struct stream *s, struct err *err)
-{
-    uint64_t from = s->reader.offset, first = s->p->ring.first;
-    struct buf *b = event_begin(s, from);
-
-    json_key(b, "lost");
-    json_open(b, '{');
-    json_kv_int64s(b, "bytes", (int64_t)(first - from));
-    json_close(b, '}');
-    if (event_send(s, b, err))
-        return -1;
-    process_took(s->p, &s->reader, first);
-    return flush_events(s, false, err);
-}
-
-static int send_keepalive(struct stream *s, struct err *err)
-{
-    struct buf *b = event_begin(s, s->reader.offset);
-
-    json_key(b, "keepalive");
-    json_open(b, '{');
-    json_close(b, '}');
-    return event_send(s, b, err);
-}
-
-static int send_end(struct stream *s, struct err *err)
-{
-    struct process *p = s->p;
-    struct buf *b;
-
-    if (p->timed_out)
-        return err_set(err, ERR_TIMEOUT, "process %d was killed: its time limit was reached",
-                       p->child.pid);
-    b = event_begin(s, p->ring.end);
-    json_key(b, "end");
-    json_open(b, '{');
-    json_kv_int(b, "exitCode", p->exit_code);
-    json_kv_bool(b, "exited", p->exited);
-    json_kv_str(b, "status", p->status);
-    if (!p->exited) {
-        json_kv_str(b, "error", p->status);
-        json_kv_int(b, "signal", WTERMSIG(p->child.status)); /* beyond E2B's fields */
-    }
-    json_close(b, '}');
-    json_close(b, '}');
-    json_close(b, '}');
-    if (connect_send_end(s->call))
-        return err_set(err, ERR_GONE, "the client left");
-    return flush_events(s, true, err);
-}
-
-/* Waits for something to tell: 1 go on, -1 the client left or its time is over. What a program that
- * has ended already is about to say goes out with its end. */
-static int wait_more(struct stream *s, struct err *err)
-{
-    int64_t until = MIN(s->quiet_until, s->until);
-    int fd = s->call->conn->fd, r;
-
-    if (flush_events(s, !s->p->child.reaped, err))
-        return -1;
-    if (s->reader.offset != s->p->ring.end || s->p->ended)
-        return 1; /* came while the flush waited for the client: nobody will wake us for it */
-    r = s->watch ? co_cond_wait_fd(&s->p->changed, fd, CO_IN, until)
-                 : co_cond_wait(&s->p->changed, until);
-
-    if (r == 1) {
-        if (conn_peer_left(s->call->conn))
-            return err_set(err, ERR_GONE, "the client left");
-        /* when it sent its next request early there is nothing to learn from the socket */
-        s->watch = conn_quiet(s->call->conn);
-    }
-    if (r >= 0)
-        return 1;
-    if (errno != ETIMEDOUT)
-        return err_sys(err, "wait for process %d", s->p->child.pid);
-    if (co_now() >= s->until)
-        return err_set(err, ERR_TIMEOUT, "the stream's time limit was reached");
-    return send_keepalive(s, err) || flush_events(s, true, err) ? -1 : 1;
-}
-
-static int send_events(struct stream *s, struct err *err)
-{
-    struct process *p = s->p;
-    struct ring_piece piece;
-
-    if (send_start(s, err))
-        return -1;
-    for (;;) {
-        if (s->reader.offset < p->ring.first && send_lost(s, err))
-            return -1;
-        if (ring_get(&p->ring, s->reader.offset, EVENT_BYTES, &piece)) {
-            if (send_data(s, &piece, err))
-                return -1;
-            continue;
-        }
-        if (p->ended)
-            return send_end(s, err);
-        if (wait_more(s, err) < 0)
-            return -1;
-    }
-}
-
-static int follow(struct call *c, struct process *p, const uint64_t *offset, int64_t until,
-                  struct err *err)
-{
-    struct stream s = {
-        .call = c, .p = p, .keepalive_ms = connect_keepalive_ms(&c->head), .until = until
-    };
-    int r;
-
-    s.watch = !conn_ready(c->conn);
-    process_attach(p, &s.reader, offset);
-    r = conn_peer_left(c->conn) && s.watch ? err_set(err, ERR_GONE, "the client left")
-                                           : send_events(&s, err);
-    process_detach(p, &s.reader);
-    return r;
-}
-
 /* ---- methods ---- */
 
 static int rpc_start(struct call *c, void *body, struct err *err)
@@ -403,14 +206,16 @@ static int rpc_start(struct call *c, void *body, struct err *err)
     doors_before(req->process); /* it may want their ports */
     if (process_start(call_guest(c), &start, &p, err))
         return -1;
-    return follow(c, p, &from_the_start, NEVER, err);
+    return process_follow(c, p, &from_the_start, false, NEVER, err);
 }
 
 static int rpc_connect(struct call *c, void *body, struct err *err)
 {
     const struct process_request *req = body;
     struct str given = http_get(&c->head, "cove-output-offset");
+    bool gaps = str_iis(http_get(&c->head, "cove-output-lost"), "tell");
     struct process *p = find(call_guest(c), req->process, err);
+    const char *first;
     int64_t ms;
     uint64_t offset = 0;
 
@@ -420,7 +225,15 @@ static int rpc_connect(struct call *c, void *body, struct err *err)
         return err_set(err, ERR_INVALID,
                        "Cove-Output-Offset must be a number up to %llu, the bytes written so far",
                        (unsigned long long)p->ring.end);
-    return follow(c, p, given.p ? &offset : NULL, co_in(ms), err);
+    if (given.p && !gaps && offset < p->ring.first) {
+        first = arena_printf(&c->arena, "%llu", (unsigned long long)p->ring.first);
+        call_header(c, "Cove-Output-Offset", first);
+        return err_set(err, ERR_DATA_LOSS,
+                       "the output of process %d is not kept from byte %llu on any more: the first "
+                       "that is left is at Cove-Output-Offset %s",
+                       p->child.pid, (unsigned long long)offset, first);
+    }
+    return process_follow(c, p, given.p ? &offset : NULL, gaps, co_in(ms), err);
 }
 
 static int reply_empty(struct call *c) { return call_reply(c, 200, "application/json", STR("{}")); }

@@ -2,6 +2,8 @@
  * prints byte by byte does not pay for a chunk each. */
 #include "guest/ring.h"
 
+#include <assert.h>
+
 #include "base/mem.h"
 
 enum { CHUNK_MIN = 256, CHUNK_MAX = 32 << 10 };
@@ -12,6 +14,7 @@ struct ring_chunk {
     enum ring_stream stream;
     char data[];
 };
+static_assert(sizeof(struct ring_chunk) + CHUNK_MAX <= RING_APPEND_COST, "one append, one chunk");
 
 static struct ring_chunk *at(const struct ring *r, size_t i)
 {
@@ -84,9 +87,9 @@ void ring_append(struct ring *r, enum ring_stream stream, struct str data)
         r->first = r->end;
 }
 
-bool ring_would_lose(const struct ring *r, uint64_t offset, int reads)
+bool ring_would_lose(const struct ring *r, uint64_t offset)
 {
-    size_t held = r->bytes + (size_t)reads * (sizeof(struct ring_chunk) + CHUNK_MAX);
+    size_t held = r->bytes + RING_APPEND_COST;
 
     for (size_t i = 0; i < r->count && held > r->max; i++) {
         if (at(r, i)->offset + at(r, i)->len > offset)

@@ -9,6 +9,8 @@
 
 #include "base/str.h"
 
+enum { RING_APPEND_COST = (32 << 10) + 64 }; /* the most memory that one append takes */
+
 enum ring_stream { RING_STDOUT, RING_STDERR, RING_PTY };
 
 struct ring_chunk;
@@ -27,9 +29,9 @@ struct ring_piece {
 };
 
 void ring_append(struct ring *r, enum ring_stream stream, struct str data);
-/* Would so many more appends, of up to 32 KiB each, push out bytes from offset on? Many small
- * pieces take more room than their bytes. */
-bool ring_would_lose(const struct ring *r, uint64_t offset, int reads);
+/* Would one more append, of up to 32 KiB, push out bytes from offset on? Many small pieces take
+ * more room than their bytes. */
+bool ring_would_lose(const struct ring *r, uint64_t offset);
 /* The bytes from offset on that one stream wrote in a row, at most max: false when offset is at the
  * end. An offset that fell out is moved up to first: the piece's offset tells. */
 bool ring_get(const struct ring *r, uint64_t offset, size_t max, struct ring_piece *out);

@@ -3,11 +3,14 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "io/sock.h"
 
 enum { POOL = 128, TRIM_AFTER_MS = 2000, BURST = 32 };
 
@@ -211,6 +214,65 @@ int conn_read_full(struct conn *c, void *buf, size_t n, int64_t until)
     return 0;
 }
 
+static int untaken(const struct conn *c)
+{
+    int n;
+
+    return ioctl(c->fd, SIOCOUTQ, &n) ? 0 : n;
+}
+
+int conn_wait_room(struct conn *c, int64_t until)
+{
+    enum { LOOKS = 4 };
+    int64_t span = until == NEVER ? 0 : until - co_now();
+    int before = untaken(c);
+
+    for (;;) {
+        int64_t look = MIN(until, co_in(sock_peer_ms / LOOKS));
+        int left;
+
+        if (!co_wait(c->fd, CO_OUT, look))
+            return 0;
+        if (errno != ETIMEDOUT)
+            return -1;
+        if (!sock_peer_lives(c->fd)) {
+            conn_cut(c); /* or the kernel would go on trying */
+            errno = ETIMEDOUT;
+            return -1;
+        }
+        if (look < until)
+            continue;
+        left = untaken(c);
+        errno = ETIMEDOUT;
+        if (left >= before || span <= 0)
+            return -1;
+        before = left;
+        until = co_in(span);
+    }
+}
+
+static int write_plain(struct conn *c, struct iovec *v, int count, int64_t until)
+{
+    while (count) {
+        ssize_t r = writev(c->fd, v, count); /* SIGPIPE is ignored by every program of ours */
+
+        if (r < 0) {
+            if (errno == EAGAIN ? conn_wait_room(c, until) : errno != EINTR)
+                return -1;
+            continue;
+        }
+        while (count && (size_t)r >= v->iov_len) {
+            r -= (ssize_t)v->iov_len;
+            v++, count--;
+        }
+        if (count) {
+            v->iov_base = (char *)v->iov_base + r;
+            v->iov_len -= (size_t)r;
+        }
+    }
+    return 0;
+}
+
 /* Each piece may end in a record of its own, and the layer may take a part of it. */
 static int write_layered(struct conn *c, const struct iovec *v, int count, int64_t until)
 {
@@ -221,7 +283,7 @@ static int write_layered(struct conn *c, const struct iovec *v, int count, int64
             ssize_t r = c->ops->write(c, p, n);
 
             if (r < 0) {
-                if (errno == EAGAIN ? co_wait(c->fd, CO_OUT, until) : errno != EINTR)
+                if (errno == EAGAIN ? conn_wait_room(c, until) : errno != EINTR)
                     return -1;
                 continue;
             }
@@ -234,7 +296,7 @@ static int write_layered(struct conn *c, const struct iovec *v, int count, int64
 
 int conn_writev(struct conn *c, struct iovec *v, int count, int64_t until)
 {
-    return LIKELY(!c->ops) ? co_writev(c->fd, v, count, until) : write_layered(c, v, count, until);
+    return LIKELY(!c->ops) ? write_plain(c, v, count, until) : write_layered(c, v, count, until);
 }
 
 /* `used` falls only after the write: while it parks, a coroutine that reads this connection must

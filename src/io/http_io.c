@@ -5,7 +5,10 @@
 
 enum { CHUNK_LINE = 1024, TRAILER_BYTES = 8192, WRITE_PIECE = 256 << 10 };
 
-static int64_t write_until(void) { return co_in(http_limits.write_ms); }
+static int64_t write_until(const struct conn *c)
+{
+    return c->patience ? c->patience : co_in(http_limits.write_ms);
+}
 
 /* ---- heads ---- */
 
@@ -289,18 +292,19 @@ bool http_body_drain(struct http_body *b, size_t most)
 
 /* ---- writing ---- */
 
-/* The time-out is for each piece: a slow reader of a large answer is not a reader that stopped. */
+/* The time-out is for each piece: a slow reader of a large answer is not a reader that stopped. A
+ * stream has none: whoever writes it waits, as at a pipe, while the reader is there. */
 int http_put(struct conn *c, struct str s)
 {
     while (s.n > WRITE_PIECE) {
-        if (conn_put(c, s.p, WRITE_PIECE, write_until()))
+        if (conn_put(c, s.p, WRITE_PIECE, write_until(c)))
             return -1;
         s = (struct str){ s.p + WRITE_PIECE, s.n - WRITE_PIECE };
     }
-    return conn_put(c, s.p, s.n, write_until());
+    return conn_put(c, s.p, s.n, write_until(c));
 }
 
-int http_flush(struct conn *c) { return conn_flush(c, write_until()); }
+int http_flush(struct conn *c) { return conn_flush(c, write_until(c)); }
 
 int http_put_chunk(struct conn *c, const void *p, size_t n)
 {
@@ -318,7 +322,7 @@ int http_put_chunk(struct conn *c, const void *p, size_t n)
         struct iovec v[3] = { { c->out, c->used },
                               { (void *)(uintptr_t)p, n },
                               { (void *)(uintptr_t) "\r\n", 2 } };
-        int r = conn_writev(c, v, 3, write_until());
+        int r = conn_writev(c, v, 3, write_until(c));
 
         c->used = 0;
         return r;

@@ -4,6 +4,7 @@
  * before the colon, both framings at once, a length given twice. */
 #include "base/arena.h"
 #include "io/http.h"
+#include "io/sock.h"
 
 struct http_limits http_limits = {
     .header_bytes = 32 << 10,
@@ -29,7 +30,9 @@ const struct setting http_settings[] = {
     { "http.body-ms", &http_limits.body_ms, 10, INT32_MAX,
       "time a sender may pause within a body" },
     { "http.write-ms", &http_limits.write_ms, 10, INT32_MAX,
-      "time a reader may take to accept more" },
+      "time a reader may take nothing of an answer that has a length" },
+    { "http.peer-ms", &sock_peer_ms, 100, INT32_MAX,
+      "time a peer may leave what it was sent unanswered before it is taken for dead" },
     { 0 },
 };
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "io/connect.h"
 #include "io/gzip.h"
+#include "io/sock.h"
 
 enum { SPARE_CALLS = 64, DRAIN = 256 << 10, LINGER_MS = 2000 };
 
@@ -366,6 +367,7 @@ void httpd_listen(struct httpd *d, int listener)
     struct at_work work;
 
     go_to_work(d, &work);
+    sock_look_after(listener);
     while (!d->closing) {
         int fd = co_accept(listener);
 

@@ -80,6 +80,7 @@ const char *http_type_of(const char *name)
 }
 
 struct sending {
+    struct conn *to;
     int out, in;
     off_t pos, end;
     int error; /* 0 all sent, EAGAIN the socket is full */
@@ -113,7 +114,7 @@ static int send_all(struct sending *s, struct err *err)
 {
     while (s->pos < s->end) {
         co_call(send_some, s);
-        if (s->error == EAGAIN && co_wait(s->out, CO_OUT, co_in(http_limits.write_ms)))
+        if (s->error == EAGAIN && conn_wait_room(s->to, co_in(http_limits.write_ms)))
             return err_set(err, ERR_GONE, "the client stopped reading");
         if (s->error && s->error != EAGAIN)
             return err_set(err, ERR_GONE, "sending a file: %s", strerrordesc_np(s->error));
@@ -163,7 +164,7 @@ static int send_layered(struct call *c, int fd, const struct http_range *range, 
 static int send_bytes(struct call *c, int fd, const struct http_range *r, struct err *err)
 {
     struct sending s = {
-        .out = c->conn->fd, .in = fd, .pos = r->first, .end = r->first + r->length
+        .to = c->conn, .out = c->conn->fd, .in = fd, .pos = r->first, .end = r->first + r->length
     };
     int result;
 

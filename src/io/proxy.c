@@ -169,6 +169,7 @@ static void side(void *arg)
         if (!watch_client(s)) {
             err_set(&s->client, ERR_GONE, "the client left");
             conn_break(s->x->conn);
+            conn_break(s->c->conn); /* one that only said so would not end a write to it */
         }
     }
     s->side_runs = false;

@@ -249,14 +249,16 @@ void proxy_head_interim(const struct proxy *p, struct call *c, const struct exch
 
 static void put_framing(struct call *c, const struct exchange *x)
 {
+    bool unbounded = x->body.chunked || x->to_the_end;
     struct buf *b = &c->scratch;
 
+    c->conn->patience = unbounded && x->head.status != 101 ? NEVER : 0;
     if (x->head.status == 101) {
         buf_add_str(b, STR("Connection: Upgrade\r\n"));
         put_line(b, STR("Upgrade"), http_get(&x->head, "upgrade"));
         return;
     }
-    if (x->body.chunked || x->to_the_end) {
+    if (unbounded) {
         c->chunked = c->head.minor;
         c->close |= !c->head.minor; /* HTTP/1.0: the body ends with the connection */
     }

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stddef.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -94,6 +95,36 @@ void addr_print(const struct addr *a, char *out, size_t n)
     }
 }
 
+int64_t sock_peer_ms = 60000;
+
+void sock_look_after(int fd)
+{
+    enum { UNSENT_BYTES = 128 << 10 };
+    int64_t second = 1000;
+    int on = 1, idle = (int)MAX(sock_peer_ms / 2 / second, (int64_t)1),
+        again = (int)MAX(sock_peer_ms / 6 / second, (int64_t)1), times = 3, unsent = UNSENT_BYTES;
+
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &again, sizeof(again));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof(times));
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
+}
+
+/* What TCP_USER_TIMEOUT would be for, if it did not also end, since Linux 5.11, the connection of a
+ * peer that answers every probe and has only not read for that long. A peer that does not read is
+ * probed ever more rarely, up to two minutes apart, so its last answer may be old: only probes that
+ * stay unanswered say something, and one of them may have been lost on the way. */
+bool sock_peer_lives(int fd)
+{
+    struct tcp_info i = { 0 };
+    socklen_t n = sizeof(i);
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &n)) /* not TCP: its end is always told */
+        return true;
+    return i.tcpi_last_ack_recv < sock_peer_ms || (!i.tcpi_unacked && i.tcpi_probes < 2);
+}
+
 int sock_open(const struct addr *a, struct err *err)
 {
     int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -112,6 +143,7 @@ int sock_listen(const struct addr *a, struct err *err)
         return -1;
     addr_print(a, name, sizeof(name));
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    sock_look_after(fd); /* before the first connection; its server does so again as it is set */
     if (a->sa.ss_family == AF_UNIX && !lstat(name + 5, &st) && S_ISSOCK(st.st_mode))
         unlink(name + 5); /* a socket left behind by an earlier run; never a file */
     if (bind(fd, (const struct sockaddr *)&a->sa, a->len))

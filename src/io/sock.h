@@ -19,6 +19,13 @@ void addr_print(const struct addr *a, char *out, size_t n);
 int sock_listen(const struct addr *a, struct err *err); /* non-blocking, close-on-exec */
 int sock_open(const struct addr *a, struct err *err);   /* unconnected, for co_connect() */
 
+/* A peer may be gone without a word: its machine lost its power, a NAT forgot us. For a connection
+ * or a listener, whose connections inherit it: one that is silent is asked now and then, and what
+ * is not under way yet waits with us, not in the kernel. Anything but TCP is left as it is. */
+extern int64_t sock_peer_ms; /* so long a peer may leave what it was sent without an answer */
+void sock_look_after(int fd);
+bool sock_peer_lives(int fd); /* as far as one can know; how slowly it reads does not matter */
+
 /* One byte and one descriptor over a Unix socket; both park. recv gives -1 at the end too. */
 int sock_send_fd(int sock, int fd, int64_t until, struct err *err);
 int sock_recv_fd(int sock, int64_t until, struct err *err);

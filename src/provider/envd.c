@@ -315,7 +315,7 @@ struct envd_stream *envd_connect(struct envd *e, int64_t pid, int64_t wait_ms, s
     AUTO(buf_free) struct buf body = { 0 };
 
     envd_put_headers(e, NULL, "connect+json", &headers);
-    buf_puts(&headers, "Cove-Output-Offset: 0\r\n");
+    buf_puts(&headers, "Cove-Output-Offset: 0\r\nCove-Output-Lost: tell\r\n");
     if (wait_ms)
         buf_printf(&headers, "Connect-Timeout-Ms: %lld\r\n", (long long)wait_ms);
     buf_add(&body, "\0\0\0\0\0", CONNECT_HEADER);

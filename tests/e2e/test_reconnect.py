@@ -157,7 +157,7 @@ def test_bytes_that_fell_out_are_counted(start_guest):
     proc.wait_until(lambda: wire.process("SendInput", {
         "process": {"pid": stream.pid}, "input": {"stdin": "Cg=="}}).status == 200, "input")
     proc.wait_until(lambda: stream.pid not in wire.running(), "the end", 10)
-    out = wire.follow(stream.pid, offset=0).collect()
+    out = wire.follow(stream.pid, offset=0, gaps=True).collect()
     wanted = b"".join(b"%d\n" % i for i in range(1, 100001))
     assert out.lost > 0
     assert out.lost + len(out.stdout) == len(wanted)
@@ -229,8 +229,8 @@ def test_a_slow_reader_loses_nothing(wire):
 
 @core
 def test_a_reader_is_told_of_what_came_while_it_was_written_to(start_guest):
-    """Process and reader would otherwise wait for each other until one is given up: never here."""
-    wire = start_guest("--set", "process.stall-ms=3600000").wire
+    """Process and reader would otherwise wait for each other."""
+    wire = start_guest().wire
     wanted = b"".join(b"%d\n" % i for i in range(1, 1_000_001))
     for _ in range(5):
         stream = wire.start("/usr/bin/seq", "1000000", kind=SmallBuffers)
@@ -248,31 +248,6 @@ def test_a_slow_reader_of_many_small_pieces_loses_nothing(wire):
     assert out.lost == 0
     assert out.stdout == b"".join(b"%d\n" % i for i in range(0, 40000, 2))
     assert out.stderr == b"".join(b"%d\n" % i for i in range(1, 40000, 2))
-
-
-@core
-def test_a_reader_that_stalls_does_not_stop_the_process_for_long(start_guest, folder):
-    wire = start_guest("--set", "process.stall-ms=500", "--set", "process.output-bytes=131072").wire
-    begun = time.monotonic()
-    stream = wire.start("/bin/bash", "-c", f"seq 3000000; echo done >{folder}/done",
-                        kind=SmallBuffers)       # and nobody reads it
-    proc.wait_until(lambda: os.path.exists(f"{folder}/done"), "the process to end", 30 * SLOWER)
-    assert time.monotonic() - begun > 0.4        # it was waited for, for a while
-    out = stream.collect()                       # what it missed is told, and the rest is right
-    assert out.lost > 0
-    assert out.end["exitCode"] == 0
-    assert out.stdout.endswith(b"2999999\n3000000\n")
-
-
-def test_a_reader_that_stalls_does_not_hold_up_another_for_long(start_guest):
-    wire = start_guest("--set", "process.stall-ms=300", "--set", "process.output-bytes=131072").wire
-    stalled = wire.start("/bin/bash", "-c", "read x; seq 300000", stdin=True, kind=SmallBuffers)
-    with wire.follow(stalled.pid, offset=0) as other:
-        wire.process("SendInput", {"process": {"pid": stalled.pid}, "input": {"stdin": "Cg=="}})
-        out = other.collect()
-    assert out.lost == 0
-    assert out.stdout == b"".join(b"%d\n" % i for i in range(1, 300001))
-    stalled.close()
 
 
 # --- after the end ---------------------------------------------------------------------------
@@ -320,5 +295,5 @@ def test_output_of_ended_processes_is_bounded(start_guest):
         pids.append(stream.pid)
     proc.wait_until(lambda: not wire.running(), "the processes to end", 20 * SLOWER)
     time.sleep(2.5)                     # the guest looks once a second
-    kept = sum(len(wire.follow(pid, offset=0).collect().stdout) for pid in pids)
+    kept = sum(len(wire.follow(pid, offset=0, gaps=True).collect().stdout) for pid in pids)
     assert 0 < kept <= 1_000_000 + 300_000

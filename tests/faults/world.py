@@ -45,10 +45,12 @@ def wait_for(look, what, seconds, step=0.02):
 class World(Serve):
     """Keeps its port over restarts, so that clients only have to try again."""
 
+    host = "127.0.0.1"                  # what it listens on
+
     def __init__(self, folder, *options, env=None):
         self.fixed = free_port()
         super().__init__(folder, "--preview-listen", "none", *VOLUME, *options, env=env,
-                         listen=f"127.0.0.1:{self.fixed}")
+                         listen=f"{self.host}:{self.fixed}")
         self.api_key = self.key             # the file may be out of reach later
 
     def program(self):

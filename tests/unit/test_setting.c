@@ -1,6 +1,7 @@
 /* test_setting.c - bounds with a name. */
 #include "base/setting.h"
 
+#include "base/log.h"
 #include "test.h"
 
 static int64_t small = 5, large = 100;
@@ -11,6 +12,10 @@ static const struct setting first[] = {
 };
 static const struct setting second[] = {
     { "a.large", &large, INT64_MIN, INT64_MAX, "any number" },
+    {},
+};
+static const struct setting gone[] = {
+    { "a.gone", &small, 1, 10, "nothing is this small any more", .gone = true },
     {},
 };
 static const struct setting *const tables[] = { first, second, NULL };
@@ -49,6 +54,28 @@ TEST(a_setting_that_does_not_exist_is_named)
     CHECK_STR(err.msg, "there is no setting ''");
     CHECK_INT(setting_set(tables, "a.small", &err), -1);
     CHECK_STR(err.msg, "setting 'a.small' must look like NAME=VALUE");
+}
+
+static struct buf said;
+
+static void hear(struct str line) { buf_add_str(&said, line); }
+
+TEST(one_that_has_gone_is_taken_with_a_warning)
+{
+    static const struct setting *const old[] = { gone, NULL };
+    struct buf b = { 0 };
+
+    log_sink = hear;
+    CHECK_INT(setting_set(old, "a.gone=11", &err), -1);
+    CHECK_INT(said.len, 0);
+    CHECK_INT(setting_set(old, "a.gone=10", &err), 0);
+    log_sink = NULL;
+    CHECK(strstr(buf_cstr(&said), "level=warn"));
+    CHECK(strstr(buf_cstr(&said), "name=a.gone why=\"nothing is this small any more\""));
+    setting_print(old, &b);
+    CHECK(strstr(buf_cstr(&b), "10  without effect: nothing is this small any more\n"));
+    buf_free(&b);
+    buf_free(&said);
 }
 
 TEST(the_help_shows_every_setting_with_its_value)

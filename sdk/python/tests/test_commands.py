@@ -181,6 +181,22 @@ def test_a_megabyte_of_output_arrives_whole(sandbox):
     assert len(result.stdout) == 3_000_000 and result.lost_bytes == 0
 
 
+def test_output_that_is_not_kept_any_more_is_an_error_with_the_offset(sandbox):
+    with sandbox.commands.start("read x; seq 500000", stdin=True) as running:
+        pass
+    running.write("\n")
+    until = time.monotonic() + 20
+    while any(process.pid == running.pid for process in sandbox.commands.list()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    with pytest.raises(cove.DataLossError) as caught:
+        sandbox.commands.connect(running.pid, 0)
+    first = int(str(caught.value).rpartition(" ")[2])
+    assert sandbox.commands.connect(running.pid, first).wait().stdout.endswith("\n500000\n")
+    kept = sandbox.commands.connect(running.pid).wait()
+    assert kept.exit_code == 0
+
+
 def test_a_missing_directory_is_a_sentence(sandbox):
     with pytest.raises(cove.InvalidRequestError, match="/nowhere"):
         sandbox.commands.run("true", cwd="/nowhere")

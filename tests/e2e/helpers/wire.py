@@ -128,8 +128,9 @@ class Wire:
         stream.read_start()
         return stream
 
-    def follow(self, pid, offset=None, headers=None, kind=Connection):
-        headers = dict(headers or {})
+    def follow(self, pid, offset=None, headers=None, kind=Connection, gaps=False):
+        """gaps: bytes that are not kept any more are counted, and no error."""
+        headers = dict(headers or {}) | ({"Cove-Output-Lost": "tell"} if gaps else {})
         if offset is not None:
             headers["Cove-Output-Offset"] = str(offset)
         stream = self.stream("process.Process/Connect", {"process": {"pid": pid}}, headers, kind)

@@ -19,6 +19,7 @@ __all__ = [
     "ConflictError",
     "ConnectionLostError",
     "CoveError",
+    "DataLossError",
     "DeadlineError",
     "DiskFullError",
     "InvalidRequestError",
@@ -93,6 +94,13 @@ class DeadlineError(CoveError, TimeoutError):
     taken: Optional[int] = None
 
 
+class DataLossError(CoveError):
+    """Output that was asked for is not kept any more; the command goes on. The sentence says from which
+    offset on it is there. `result` has what was read until then."""
+
+    result: Optional[CommandResult] = None
+
+
 class ConnectionLostError(CoveError, ConnectionError):
     """The server could not be reached, or went away in the middle."""
 
@@ -150,6 +158,7 @@ _BY_CODE = {
     "unimplemented": NotSupportedError,
     "deadline_exceeded": DeadlineError,
     "unavailable": ConnectionLostError,
+    "data_loss": DataLossError,
 }
 
 

@@ -110,7 +110,7 @@ class AsyncCommand:
             async for output in self._outputs:
                 if output is not None:
                     yield output
-        except errors.DeadlineError as problem:
+        except (errors.DeadlineError, errors.DataLossError) as problem:
             problem.result = self._reader.result()
             raise
 
@@ -284,7 +284,7 @@ class AsyncCommands:
         self, running: AsyncCommand, data: Union[str, bytes]
     ) -> AsyncGenerator[None, None]:
         """Its input, while somebody else reads its output: one that writes as it reads would wait for that,
-        and what it writes meanwhile would be lost."""
+        and we for it."""
         try:
             for piece in _cut(data):
                 while piece and running.exit_code is None:  # it may read whenever it likes
@@ -314,6 +314,8 @@ class AsyncCommands:
     ) -> AsyncCommand:
         """Start one in the background. Without `keep_output` what was read is not kept in memory.
 
+        Read its output, or close it: a command whose reader takes nothing waits for it, as at a pipe.
+
         >>> async with await AsyncSandbox.create() as sandbox:
         ...     counting = await sandbox.commands.start("for i in 1 2 3; do echo $i; done")
         ...     [output.text async for output in counting][-1][-2:]
@@ -328,8 +330,8 @@ class AsyncCommands:
     async def connect(
         self, pid: int, offset: Optional[int] = None, *, user: Optional[str] = None
     ) -> AsyncCommand:
-        """One that runs, or ended a moment ago, from that byte of its output on. Without an offset: what
-        nobody has read yet, and what follows."""
+        """One that runs, or ended a moment ago, from that byte of its output on (a DataLossError when that is
+        not kept any more). Without an offset: what nobody has read yet, and what follows."""
         reader = ProcessReader()
         reader.offset = offset or 0
         body = {"process": {"pid": pid}}

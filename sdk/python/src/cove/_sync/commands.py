@@ -111,7 +111,7 @@ class Command:
             for output in self._outputs:
                 if output is not None:
                     yield output
-        except errors.DeadlineError as problem:
+        except (errors.DeadlineError, errors.DataLossError) as problem:
             problem.result = self._reader.result()
             raise
 
@@ -285,7 +285,7 @@ class Commands:
         self, running: Command, data: Union[str, bytes]
     ) -> Generator[None, None, None]:
         """Its input, while somebody else reads its output: one that writes as it reads would wait for that,
-        and what it writes meanwhile would be lost."""
+        and we for it."""
         try:
             for piece in _cut(data):
                 while piece and running.exit_code is None:  # it may read whenever it likes
@@ -315,6 +315,8 @@ class Commands:
     ) -> Command:
         """Start one in the background. Without `keep_output` what was read is not kept in memory.
 
+        Read its output, or close it: a command whose reader takes nothing waits for it, as at a pipe.
+
         >>> with Sandbox.create() as sandbox:
         ...     counting = sandbox.commands.start("for i in 1 2 3; do echo $i; done")
         ...     [output.text for output in counting][-1][-2:]
@@ -329,8 +331,8 @@ class Commands:
     def connect(
         self, pid: int, offset: Optional[int] = None, *, user: Optional[str] = None
     ) -> Command:
-        """One that runs, or ended a moment ago, from that byte of its output on. Without an offset: what
-        nobody has read yet, and what follows."""
+        """One that runs, or ended a moment ago, from that byte of its output on (a DataLossError when that is
+        not kept any more). Without an offset: what nobody has read yet, and what follows."""
         reader = ProcessReader()
         reader.offset = offset or 0
         body = {"process": {"pid": pid}}
