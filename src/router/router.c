@@ -163,7 +163,7 @@ static bool has_ended(const struct sandbox *s)
 
 static enum answer_why why_of(const struct proxy *p, const struct sandbox *s, const struct err *err)
 {
-    if (has_ended(s) || err->code == ERR_NOT_FOUND)
+    if (has_ended(s) || err->reason == ERR_NO_SANDBOX)
         return WHY_NOT_FOUND;
     if (err->code == ERR_UNSUPPORTED)
         return WHY_NO_WAY;
