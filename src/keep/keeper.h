@@ -101,6 +101,7 @@ struct box { /* one sandbox */
     int mounts;       /* its mount namespace, for the reaper to take down; -1: goes with pid 1 */
     bool cgroup_made, socket_made, collected;
     struct jail jail;
+    struct err *fault; /* why it could not be built, while its process is ending; owned */
     struct source ended, report, memory;
     int64_t deadline;
     uint64_t oom_kills, pids_refused;
