@@ -112,8 +112,8 @@ static int collect(struct box *b)
 
 /* ---- one that could not be built ---- */
 
-/* Nothing of it runs any more. One that was being woken has its files and its note as before, unless
- * somebody wants it gone. */
+/* Nothing of it runs any more. One that was being woken has its files and its note as before,
+ * unless somebody wants it gone. */
 static void failed(struct box *b, const struct err *err)
 {
     struct pending end = b->end;
