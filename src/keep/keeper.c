@@ -380,7 +380,11 @@ static void hurry_cgroups(const struct keeper *k)
 
 static int start(struct keeper *k, struct err *err)
 {
+    char boot[BOOT_ID];
+
     raise_open_files();
+    if (!adopt_boot(boot)) /* without it every living sandbox would be one of a former boot */
+        return err_sys(err, "read /proc/sys/kernel/random/boot_id");
     if (keep_schema_check(k->o.data_dir, k->o.socket < 0 ? k->o.run_dir : NULL, err))
         return -1;
     if (start_zygote(k, err) || loop_open(&k->loop, err) || watch_signals(k, err) ||
@@ -416,13 +420,19 @@ void keeper_unlink(int dir, const char *name)
 
 /* ---- running ---- */
 
+/* One that cannot be reached ends at its time, if that is known. */
+static bool has_time(const struct box *b)
+{
+    return b->phase == PHASE_RUNNING || (b->phase == PHASE_UNREAD && b->known);
+}
+
 static int64_t next_deadline(struct keeper *k)
 {
     int64_t next = k->nboxes ? k->next_tick : NEVER;
     const struct box *b;
 
     list_each(b, &k->boxes, all)
-        next = MIN(next, b->phase == PHASE_RUNNING ? b->deadline : NEVER);
+        next = MIN(next, has_time(b) ? b->deadline : NEVER);
     return next;
 }
 
@@ -434,7 +444,7 @@ static void tick(struct keeper *k)
     struct box *b;
 
     list_each(b, &k->boxes, all)
-        if (b->phase == PHASE_RUNNING && b->deadline <= now) {
+        if (has_time(b) && b->deadline <= now) {
             keeper_event_limit(b, LIMIT_LIFETIME, b->order.limits.lifetime_ms,
                                b->order.limits.lifetime_ms + (uint64_t)(now - b->deadline));
             box_end(b, ENDED_LIFETIME);

@@ -49,7 +49,7 @@ struct extra { /* a layer that all sandboxes see; lives while one of them or the
 };
 
 /* ASLEEP: paused, and its processes are gone; there are its files and a note of what it was.
- * UNREAD: there is a file of it that we cannot read, and nothing else is known (unread.c) */
+ * UNREAD: there is a file of it, and we cannot read that or do what it asks for (unread.c) */
 enum phase {
     PHASE_WAITING,
     PHASE_BUILDING,
@@ -108,6 +108,7 @@ struct box { /* one sandbox */
     bool disk_met;
     enum keep_reason reason;
     char unreadable[256];          /* PHASE_UNREAD: why ... */
+    struct boxfile *known;         /* ... what is known of it; owned, NULL: nothing */
     enum boxfile_kind unread_kind; /* ... which file of it ... */
     int64_t look_again;            /* ... and when it is tried again */
 };
@@ -139,6 +140,7 @@ struct keeper {
     int64_t generation_checked;
     bool generation_building;
     struct extra *python; /* the Python layer in force; NULL: none */
+    const char *still;    /* why the one that is looked at again could not be reached before */
     int *old_layers;      /* locks for adopted sandboxes; NULL: none */
     struct zygote zygote;
     int sockets, records;
@@ -260,11 +262,17 @@ int adopt_consider(struct keeper *k, const char *id, struct err *err); /* -1: we
 bool adopt_is_name(const char *name);             /* of a file: is it a sandbox's id? */
 int adopt_record(struct box *b, struct err *err); /* writes its record, if we keep any */
 void adopt_forget(const struct box *b);
-void adopt_boot(char out[BOOT_ID]); /* the id of this boot of the machine */
+/* The id of this boot of the machine. false: not known; a keeper that knew it once always does. */
+bool adopt_boot(char out[BOOT_ID]);
+enum life { LIFE_ENDED, LIFE_LIVES, LIFE_UNKNOWN };
+/* Of the process in a record or note; LIVES: *pidfd is of it. UNKNOWN: err says why. */
+enum life adopt_life(const struct boxfile *r, int *pidfd, struct err *err);
 
-/* unread.c: a sandbox with a file that we cannot read is neither served nor taken away; it is
- * looked at again until the file can be read, or somebody ends it */
-void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, const struct err *why);
+/* unread.c: a sandbox with a file that we cannot read, or something else of which is out of reach,
+ * is neither served nor taken away; it is looked at again until that works, or its end comes.
+ * known: what its file says; NULL: that is what cannot be read */
+void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, const struct err *why,
+                  const struct boxfile *known);
 void unread_look(struct box *b); /* now; when it can be read, another takes its place */
 void unread_tick(struct box *b);
 void unread_end(struct box *b, enum keep_reason reason);

@@ -2,18 +2,18 @@
 mount's directory, a descriptor, a layer, what it was built on. It is tried again, and nothing was lost."""
 
 import os
-import select
 import signal
 
 import pytest
 
+from helpers import boxfile
 from helpers.keeper import FILES_ONLY, NONE, Refused, full, request
 from helpers.machine import collect_orphans, comm
 from helpers.proc import alive, children, wait_until
 
 pytestmark = pytest.mark.core
 
-NOT_FOUND = 4
+NOT_FOUND, UNAVAILABLE = 4, 15
 
 
 def name(id):
@@ -86,3 +86,115 @@ def test_one_whose_mount_is_gone_sleeps_until_it_is_back(start_keeper, folder, n
         assert not client.events
         os.rename(away, source)
         check_wakes(client)
+
+
+# ---- adoption: whatever fails, a living one lives on, is listed with the reason, and comes back
+
+
+def change(path, tag, value):
+    schema, kind, items = boxfile.read(path)
+    assert tag in dict(items)
+    boxfile.write(path, schema, kind, [(at, value if at == tag else was) for at, was in items])
+
+
+def record_of(keeper, id="one"):
+    return keeper.run_dir / "boxes" / name(id)
+
+
+def make_living(keeper, id="one", **more):
+    with keeper.client() as client:
+        pid = client.create(id, **more).state["pid"]
+        client.wire(id).run("sh", "-c", "echo kept > file")
+        return pid
+
+
+def without_generation(keeper):
+    """Killed, and its record names a generation of template host that is not there. The record as it was."""
+    file = record_of(keeper)
+    record = file.read_bytes()
+    keeper.kill()
+    change(file, boxfile.FINGERPRINT, b"0" * 32)
+    return record
+
+
+def test_a_living_one_whose_template_is_gone_lives_on_and_comes_back(start_keeper):
+    keeper = start_keeper()
+    pid = make_living(keeper)
+    record = without_generation(keeper)
+    keeper.start()
+    with keeper.client() as client:
+        assert client.list() == ["one"] and alive(pid)
+        for verb in ("stat", "thaw", "freeze", "adopt"):
+            with pytest.raises(Refused, match="cannot be taken over: generation") as refused:
+                client.call(verb, "one")
+            assert refused.value.code == UNAVAILABLE
+        assert not client.events and alive(pid)
+        record_of(keeper).write_bytes(record)
+        assert client.stat("one")["pid"] == pid
+        assert client.wire("one").run("cat", "file") == "kept\n"
+    assert keeper.log.read_text().count("cannot be taken over") == 1     # and is not told at every look
+
+
+def test_its_time_ends_it_all_the_same(start_keeper):
+    keeper = start_keeper()
+    pid = make_living(keeper, lifetime_ms=4000)
+    without_generation(keeper)
+    keeper.start()
+    with keeper.client() as client:
+        assert client.list() == ["one"] and alive(pid)
+        wait_until(lambda: not client.list(), "its time ends it")
+    wait_until(lambda: collect_orphans() or not alive(pid), "its processes are ended")
+    assert not record_of(keeper).exists()
+
+
+def test_its_owner_can_end_it(start_keeper, layer):
+    keeper = start_keeper()
+    pid = make_living(keeper)
+    without_generation(keeper)
+    keeper.start()
+    with keeper.client() as client:
+        client.kill("one")
+        assert client.list() == []
+    wait_until(lambda: collect_orphans() or not alive(pid), "its processes are ended")
+    wait_until(lambda: not layer("one").exists(), "its files are deleted")
+
+
+def test_files_that_the_volume_has_not_are_waited_for(start_keeper, note, layer):
+    """A volume that is older, or another one: the note stays, and so does what lives."""
+    keeper = start_keeper()
+    pid = make_living(keeper, "two")
+    with keeper.client() as client:
+        make_asleep(client)
+    keeper.kill()
+    for id in ("one", "two"):
+        layer(id).rename(layer(id).with_name("away-" + name(id)))
+    keeper.start()
+    with keeper.client() as client:
+        assert client.list() == ["one", "two"] and alive(pid)
+        for id in ("one", "two"):
+            with pytest.raises(Refused, match="No such file") as refused:
+                client.stat(id)
+            assert refused.value.code == UNAVAILABLE
+        assert note("one").exists()
+        for id in ("one", "two"):
+            layer(id).with_name("away-" + name(id)).rename(layer(id))
+        check_wakes(client)
+        assert client.stat("two")["pid"] == pid
+
+
+def test_a_keeper_that_is_out_of_descriptors_ends_nothing(start_keeper):
+    keeper = start_keeper("--set", "keep.stock=0")
+    few = keeper.idle() + 14
+    pids = {id: make_living(keeper, id) for id in ("a", "b", "c", "d", "e", "f")}
+    keeper.kill()
+    keeper.start("prlimit", f"--nofile={few}:{few}")
+    with keeper.client() as client:
+        assert client.list() == list(pids)
+        unreached = [id for id in pids if client.ask("stat", id).code]
+        assert unreached, "this test needs some that are not"
+        assert all(map(alive, pids.values()))
+    keeper.kill()
+    keeper.start()
+    with keeper.client() as client:
+        assert {id: client.stat(id)["pid"] for id in pids} == pids
+        assert all(client.wire(id).run("cat", "file") == "kept\n" for id in pids)
