@@ -168,7 +168,8 @@ static void adopt_reachable(struct live *l)
     l->unreachable[0] = 0;
     l->again = l->settle_ms = 0;
     log_info("a sandbox can be reached again", KV("sandbox", l->s.id));
-    control_event_add(l, "reachable", "system", "what could not be reached of it is there again", NULL);
+    control_event_add(l, "reachable", "system", "what could not be reached of it is there again",
+                      NULL);
 }
 
 /* 0 it is ours, -1 with err; or it must end although its machine is there. */

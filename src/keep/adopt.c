@@ -77,6 +77,7 @@ static void fill_record(const struct box *b, struct boxfile *r)
     };
     memcpy(r->id, b->id, sizeof(r->id));
     memcpy(r->name, b->name, sizeof(r->name));
+    memcpy(r->python, b->python_id, sizeof(r->python));
     if (b->generation)
         memcpy(r->fingerprint, b->generation->host.fingerprint, sizeof(r->fingerprint));
     adopt_boot(r->boot);
@@ -255,6 +256,7 @@ static struct box *make_adopted(struct keeper *k, const struct boxfile *r, struc
 
     memcpy(b->name, r->name, sizeof(b->name));
     b->order = r->order;
+    memcpy(b->python_id, r->python, sizeof(b->python_id));
     b->family = r->family;
     b->started = r->started;
     b->fresh = r->is & BOXFILE_FRESH;

@@ -287,7 +287,7 @@ static int open_run_dir(struct keeper *k, struct err *err)
         return err_sys(err, "make %s/sockets", k->o.run_dir);
     k->records = statedir_open(k->o.run_dir, "boxes", err);
     k->sockets = openat(dir, "sockets", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (k->records < 0)
+    if (k->records < 0 || held_register(k, err))
         return -1;
     if (k->sockets < 0)
         return err_sys(err, "open %s/sockets", k->o.run_dir);
@@ -405,6 +405,7 @@ static int start(struct keeper *k, struct err *err)
         return -1;
     if (adopt_all(k, err))
         return -1;
+    reaper_may_sweep(k);
     if (!k->o.rootless)
         slots_ahead(k, k->wanted[k->o.likely]);
     return k->o.socket >= 0 ? add_client(k, k->o.socket, err) : 0;

@@ -95,6 +95,7 @@ struct box { /* one sandbox */
     struct generation *generation; /* template host, or */
     struct template template;      /* another one (root >= 0) */
     struct extra *python;          /* below either; NULL: there is none */
+    char python_id[LAYERS_ID];     /* which it is, KEEP_NO_LAYER; "": nobody knows any more */
     uint32_t family;
     uint64_t started; /* pid 1, in clock ticks since boot; 0: not looked up yet */
     int layer;        /* -1: not made yet; holds the lock that says it is in use */
@@ -112,6 +113,8 @@ struct box { /* one sandbox */
     enum boxfile_kind unread_kind; /* ... which file of it ... */
     int64_t look_again;            /* ... and when it is tried again */
 };
+
+#define KEEP_NO_LAYER "-"
 
 struct reaper {
     pid_t pid;
@@ -151,6 +154,7 @@ struct keeper {
     bool flushing;   /* a child writes out the volume */
     int notes;       /* <data>/paused; -1: nothing of ours is paused for long */
     bool stopping;
+    bool adopted; /* all that there is; before that nothing is swept */
 };
 
 /* box.c */
@@ -230,6 +234,7 @@ void slots_wait(struct keeper *k); /* until the netmaker has ended */
 
 /* reaper.c */
 int reaper_start(struct keeper *k, struct err *err);
+void reaper_may_sweep(struct keeper *k); /* all that there is has been adopted */
 void reaper_delete(struct keeper *k, const char *layer, int mounts); /* mounts: lent, or -1 */
 void reaper_finish(struct keeper *k); /* waits until all that was asked is deleted */
 void keeper_let_go(struct keeper *k); /* in a child: of all that belongs to sandboxes */
@@ -276,6 +281,9 @@ void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, cons
 void unread_look(struct box *b); /* now; when it can be read, another takes its place */
 void unread_tick(struct box *b);
 void unread_end(struct box *b, enum keep_reason reason);
+
+/* held.c: see keep_names() */
+int held_register(const struct keeper *k, struct err *err); /* where our records are */
 
 /* keeper.c */
 void keeper_unlink(int dir, const char *name); /* it may be gone; a failure is tried once more */

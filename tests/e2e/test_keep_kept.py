@@ -2,12 +2,17 @@
 mount's directory, a descriptor, a layer, what it was built on. It is tried again, and nothing was lost."""
 
 import os
+import pathlib
+import select
 import signal
+import subprocess
+import time
 
 import pytest
 
 from helpers import boxfile
-from helpers.keeper import FILES_ONLY, NONE, Refused, full, request
+from helpers.cove import CLEAR, COVE
+from helpers.keeper import FILES_ONLY, NONE, Refused, create_body, full, request
 from helpers.machine import collect_orphans, comm
 from helpers.proc import alive, children, wait_until
 
@@ -198,3 +203,75 @@ def test_a_keeper_that_is_out_of_descriptors_ends_nothing(start_keeper):
     with keeper.client() as client:
         assert {id: client.stat(id)["pid"] for id in pids} == pids
         assert all(client.wire(id).run("cat", "file") == "kept\n" for id in pids)
+
+
+# ---- what they were built on is held while no keeper runs
+
+
+@pytest.fixture
+def local(folder):
+    """/usr/local, to be changed: what is written lies elsewhere, and nobody else sees it."""
+    parts = [os.path.join(folder, part) for part in ("memory", "memory/upper", "memory/work")]
+    os.mkdir(parts[0])
+    subprocess.run(["mount", "-t", "tmpfs", "none", parts[0]], check=True)
+    for part in parts[1:]:
+        os.mkdir(part)
+    subprocess.run(["mount", "-t", "overlay", "none", "/usr/local", "-o",
+                    f"lowerdir=/usr/local,upperdir={parts[1]},workdir={parts[2]}"], check=True)
+    yield pathlib.Path("/usr/local")
+    subprocess.run(["umount", "-l", "/usr/local"], check=True)
+    subprocess.run(["umount", "-l", parts[0]], check=True)
+
+
+def test_the_machine_changes_and_the_keeper_is_killed_while_the_next_generation_is_built(start_keeper, local, cove):
+    """Who builds it outlives the keeper, and may not take what those that live were built on for nobody's."""
+    keeper = start_keeper()
+    pid, frozen = make_living(keeper), make_living(keeper, "two")
+    built_on = cove.data / "host" / dict(boxfile.read(record_of(keeper))[2])[boxfile.FINGERPRINT].decode()
+    time.sleep(1.1)                     # it looks once in a second
+    with keeper.client() as client:
+        client.call("freeze", "two")
+        others = children(keeper.process.pid)
+        os.utime(local / "bin")
+        client.send(request("create", "new", create_body(), serial=9))
+        builder, = wait_until(lambda: {one for one in children(keeper.process.pid) - others
+                                       if comm(one) == "cove-keep"}, "it is built", step=0.001)
+        os.kill(builder, signal.SIGSTOP)
+        assert client.answer().serial == 9
+    ended = os.pidfd_open(builder)
+    keeper.kill()
+    os.kill(builder, signal.SIGCONT)
+    assert select.select([ended], [], [], 60)[0], "it ends"
+    os.close(ended)
+    collect_orphans()
+    assert built_on.exists()
+    keeper.start()
+    time.sleep(0.3)                     # who sweeps begins at once
+    assert built_on.exists()
+    with keeper.client() as client:
+        assert client.stat("one")["pid"] == pid
+        assert client.stat("two")["pid"] == frozen and client.stat("two")["frozen"] == 1
+        client.call("thaw", "two")
+        for id in ("one", "two"):
+            assert client.wire(id).run("cat", "file") == "kept\n"
+        client.end_all()
+
+
+def template(cove, *words):
+    return subprocess.run([COVE, "template", *words, "--data-dir", cove.data], env=CLEAR,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+def test_a_template_is_not_removed_while_a_file_of_a_sandbox_names_it(start_keeper, cove):
+    assert template(cove, "add", "mine", "host").returncode == 0
+    keeper = start_keeper()
+    with keeper.client() as client:
+        make_asleep(client, template="mine")
+        assert "in use by a sandbox" in template(cove, "remove", "mine").stderr
+        keeper.kill()
+    assert "in use by a sandbox" in template(cove, "remove", "mine").stderr
+    keeper.start()
+    with keeper.client() as client:
+        check_wakes(client)
+        client.kill("one")
+    assert wait_until(lambda: not template(cove, "remove", "mine").returncode, "it is removed")
