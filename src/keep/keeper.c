@@ -250,8 +250,13 @@ static int prepare_machine(struct keeper *k, struct err *err)
     snprintf(dir, sizeof(dir), "%s/ids", KEEP_RUN_DIR);
     if (!k->o.rootless && (make_dirs(KEEP_RUN_DIR, 0755, err) || ids_open(&k->ids, dir, err)))
         return -1;
+    if (held_check_volume(k->o.data_dir, false, err))
+        return -1;
     tell_of_first_use(k);
-    return volume_open(k->o.data_dir, &v, err);
+    return volume_open(k->o.data_dir, &v, err) ||
+                   (k->o.socket < 0 && held_check_volume(k->o.data_dir, true, err))
+               ? -1
+               : 0;
 }
 
 enum { LOCK_TRIES = 20, LOCK_WAIT_US = 10000 };

@@ -12,7 +12,7 @@ import pytest
 
 from helpers import boxfile
 from helpers.cove import CLEAR, COVE
-from helpers.keeper import FILES_ONLY, NONE, Refused, create_body, full, request
+from helpers.keeper import FILES_ONLY, NONE, Keeper, Refused, create_body, full, request
 from helpers.machine import collect_orphans, comm
 from helpers.proc import alive, children, wait_until
 
@@ -275,3 +275,50 @@ def test_a_template_is_not_removed_while_a_file_of_a_sandbox_names_it(start_keep
         check_wakes(client)
         client.kill("one")
     assert wait_until(lambda: not template(cove, "remove", "mine").returncode, "it is removed")
+
+
+# ---- a volume that is not theirs
+
+
+@pytest.fixture
+def own(folder):
+    """A data directory that nothing else is in."""
+    data = pathlib.Path(folder, "data")
+    data.mkdir()
+    return data
+
+
+def refused(data, run_dir):
+    """Why a keeper does not start."""
+    done = subprocess.run([COVE, "keep", "--data-dir", data, "--run-dir", run_dir], env=CLEAR,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1, done
+    return done.stderr
+
+
+def test_no_new_volume_takes_the_place_of_the_one_with_their_files(own, folder):
+    keeper = Keeper(own, pathlib.Path(folder, "run"), "--set", "volume.initial-bytes=134217728")
+    with keeper.client() as client:
+        make_asleep(client)
+    keeper.stop()
+    image, away = own / "volume.img", own / "away"
+    image.rename(away)
+    assert "volume.img is missing, and 1 sandboxes" in refused(own, keeper.run_dir)
+    assert not image.exists() and (own / "paused" / name("one")).exists()
+
+    (own / "paused-3").rename(own / "notes")    # somebody has begun anew, ...
+    keeper.start()
+    keeper.stop()
+    (own / "paused-3").rmdir()
+    (own / "notes").rename(own / "paused-3")    # ... and the notes come back, but not their volume
+    assert "was made after the 1 sandboxes" in refused(own, keeper.run_dir)
+    assert (own / "paused" / name("one")).exists()
+
+    subprocess.run(["umount", own / "volume"])  # it may have stayed
+    image.unlink()
+    away.rename(image)
+    keeper.start()
+    with keeper.client() as client:
+        check_wakes(client)
+    keeper.end_all()
+    subprocess.run(["umount", own / "volume"], capture_output=True)
