@@ -322,18 +322,18 @@ static void take_away(struct keeper *k, const struct boxfile *r, struct str unkn
 
     if (k->cgroups.unified >= 0)
         cgroup_write(k->cgroups.unified, r->name, "cgroup.kill", "1");
-    cgroup_remove(&k->cgroups, r->name);
+    late_cgroup(k, r->name);
     if (r->order.flags & ORDER_STAY && !note_exists(k, r->id))
         keep_files(k, r, unknown);
-    layer = note_exists(k, r->id) ? -1 : layer_open(k->volume, r->name, &err);
-    if (layer >= 0) {
-        close(layer);
-        reaper_delete(k, r->name, -1);
-    }
     if (!k->o.rootless && !ids_retake(&k->ids, r->number, &claim, &err))
         ids_put(&k->ids, &claim);
     keeper_unlink(k->sockets, r->id);
-    keeper_unlink(k->records, r->id);
+    layer = note_exists(k, r->id) ? -1 : layer_open(k->volume, r->name, &err);
+    if (layer >= 0) {
+        close(layer);
+        late_delete(k, r->name, -1, r->id);
+    } else
+        keeper_unlink(k->records, r->id);
 }
 
 /* What the release before wrote is written in our form, so that one form is left. */

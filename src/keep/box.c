@@ -194,6 +194,7 @@ static int start(struct box *b, struct err *err)
     int r;
 
     fill_spec(b, &s);
+    late_cgroup_now(k, b->name);
     if (box_open_mounts(b, &held, err) || cgroup_create(&k->cgroups, b->name, &cgroup, err))
         return -1;
     b->cgroup_made = true;

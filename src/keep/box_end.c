@@ -41,7 +41,7 @@ static void release(struct box *b)
     unwatch(b, &b->report);
     unwatch(b, &b->memory);
     if (b->cgroup_made)
-        cgroup_remove(&k->cgroups, b->name);
+        late_cgroup(k, b->name);
     slots_put(k, TAKE(b->slot, NULL));
     if (b->socket_made)
         keeper_unlink(k->sockets, b->id);
@@ -76,9 +76,9 @@ void box_free(struct box *b)
         forget_note(b);
     if (b->layer >= 0) {
         close(b->layer);
-        reaper_delete(k, b->name, b->mounts);
-    }
-    adopt_forget(b);
+        late_delete(k, b->name, b->mounts, b->id);
+    } else
+        adopt_forget(b);
     closep(&b->mounts);
     buf_free(&b->unknown);
     free(b);

@@ -114,6 +114,7 @@ void keeper_forked(struct keeper *k)
         closep(&b->mounts);
         closep(&b->jail.sock);
     }
+    late_forked(k);
     if (k->o.socket >= 0 && list_empty(&k->clients))
         close(k->o.socket);
     if (k->listener.fd >= 0)
@@ -357,6 +358,7 @@ static void init(struct keeper *k, const struct keep_options *o)
     list_init(&k->clients);
     list_init(&k->boxes);
     list_init(&k->jobs);
+    list_init(&k->late);
     list_init(&k->asked);
     list_init(&k->waiting);
     for (enum order_network n = 0; n < ORDER_NETWORKS; n++)
@@ -439,7 +441,7 @@ static int64_t next_deadline(struct keeper *k)
 
     list_each(b, &k->boxes, all)
         next = MIN(next, has_time(b) ? b->deadline : NEVER);
-    return next;
+    return MIN(next, late_due(k, clock_ms()));
 }
 
 static void tick(struct keeper *k)
@@ -489,6 +491,7 @@ static void serve(struct keeper *k)
             return;
         }
         freeze_tick(k);
+        late_tick(k);
         tick(k);
     }
 }
@@ -504,6 +507,7 @@ static void finish(struct keeper *k)
     zygote_close(&k->zygote);
     jobs_finish(k);
     slots_finish(k);
+    late_finish(k);
     reaper_finish(k);
     source_finish(k);
     volume_close(k->volume);

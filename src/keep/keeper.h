@@ -126,7 +126,7 @@ struct keeper {
     struct loop loop;
     struct source listener, signals, lifeline;
     int lock;
-    struct list clients, boxes, jobs;
+    struct list clients, boxes, jobs, late;
     size_t nboxes;
     struct cgroups cgroups;
     struct ids ids;
@@ -235,11 +235,22 @@ void slots_wait(struct keeper *k); /* until the netmaker has ended */
 /* reaper.c */
 int reaper_start(struct keeper *k, struct err *err);
 void reaper_may_sweep(struct keeper *k); /* all that there is has been adopted */
-void reaper_delete(struct keeper *k, const char *layer, int mounts); /* mounts: lent, or -1 */
+/* mounts: lent, or -1. Whether it has it now; patient: waits while its queue is full. */
+bool reaper_hand_over(struct keeper *k, const char *layer, int mounts, bool patient);
 void reaper_finish(struct keeper *k); /* waits until all that was asked is deleted */
 void keeper_let_go(struct keeper *k); /* in a child: of all that belongs to sandboxes */
 
 int keeper_begin(struct keeper *k, const struct jail_spec *s, struct jail *out, struct err *err);
+
+/* late.c: at once, or as soon as that is possible */
+void late_cgroup(struct keeper *k, const char *name);     /* removes it */
+void late_cgroup_now(struct keeper *k, const char *name); /* its name is wanted again */
+/* Has it deleted, and then its record (id NULL: there is none). mounts: lent, or -1. */
+void late_delete(struct keeper *k, const char *layer, int mounts, const char *id);
+int64_t late_due(const struct keeper *k, int64_t now);
+void late_tick(struct keeper *k);
+void late_finish(struct keeper *k);
+void late_forked(const struct keeper *k);
 
 /* jobs.c: what takes long, in a child, which has no descriptor of any sandbox */
 typedef int job_work(struct keeper *k, void *arg, struct err *err);

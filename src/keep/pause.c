@@ -417,7 +417,7 @@ static void sweep_layers(struct keeper *k)
         if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB))
             continue;
         log_info("the files of a sandbox of a former boot go", KV("layer", e->d_name));
-        reaper_delete(k, e->d_name, -1);
+        late_delete(k, e->d_name, -1, NULL);
     }
     if (d)
         closedir(d);

@@ -257,19 +257,24 @@ static void start_again(struct keeper *k)
         log_error("no reaper", KV("error", err.msg));
 }
 
-/* A full queue makes us wait: then so many layers are being deleted that no new one should come. */
-void reaper_delete(struct keeper *k, const char *layer, int mounts)
+bool reaper_hand_over(struct keeper *k, const char *layer, int mounts, bool patient)
 {
     size_t n = strlen(layer), nfds = mounts < 0 ? 0 : 1;
+    int flags = patient ? 0 : MSG_DONTWAIT;
 
     for (int tries = 0; tries < 2 && k->reaper.sock >= 0; tries++) {
-        if (fdpass_send(k->reaper.sock, layer, n, &mounts, nfds, 0) > 0 ||
+        if (fdpass_send(k->reaper.sock, layer, n, &mounts, nfds, flags) > 0 ||
             (nfds && errno == ETOOMANYREFS &&
-             fdpass_send(k->reaper.sock, layer, n, NULL, 0, 0) > 0))
-            return;
+             fdpass_send(k->reaper.sock, layer, n, NULL, 0, flags) > 0))
+            return true;
+        if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)
+            return false;
         start_again(k); /* it has died */
     }
+    if (k->o.socket < 0 && !patient)
+        return false; /* a shared one starts it again soon */
     delete_one(k, layer);
+    return true;
 }
 
 /* Did somebody leave something? One look into a directory, unless so. */

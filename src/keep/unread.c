@@ -208,15 +208,15 @@ void unread_end(struct box *b, enum keep_reason reason)
     }
     b->reason = reason;
     box_state(b, &last);
-    cgroup_remove(&k->cgroups, b->name);
+    late_cgroup(k, b->name);
     keeper_unlink(k->sockets, id);
+    note_remove(k, id);
+    put_number(b);
     if (b->layer >= 0) {
         close(TAKE(b->layer, -1));
-        reaper_delete(k, b->name, -1);
-    }
-    note_remove(k, id);
-    keeper_unlink(k->records, id);
-    put_number(b);
+        late_delete(k, b->name, -1, id);
+    } else
+        keeper_unlink(k->records, id);
     keeper_event_ended(b, -1, &last);
     forget(b);
     keeper_reply(&end, id, NULL, &last);
