@@ -126,7 +126,7 @@ static int adopt_state(struct live *l, const struct machine_state *m, struct err
     bool ran = l->s.state == SANDBOX_RUNNING || l->s.state == SANDBOX_PAUSING;
 
     if (pause_settle(l, m, err)) {
-        if (err->code == ERR_NOT_FOUND)
+        if (err->reason == ERR_NO_SANDBOX)
             return -1;
         log_warn("a sandbox is not settled yet", KV("sandbox", l->s.id), KV("error", err->msg));
         *err = (struct err){ 0 };
@@ -139,7 +139,7 @@ static int adopt_state(struct live *l, const struct machine_state *m, struct err
         return 0;
     l->deadline = deadline_of(l, m);
     if (renew_net(l, m, err)) {
-        if (err->code == ERR_NOT_FOUND || control_unclear(err))
+        if (err->reason == ERR_NO_SANDBOX || control_unclear(err))
             return -1;
         /* one that cannot be guarded is no reason to serve nobody: we watch over it ourselves */
         log_warn("a sandbox's lifetime is not the provider's", KV("sandbox", l->s.id),
@@ -168,7 +168,8 @@ static void adopt_reachable(struct live *l)
     l->unreachable[0] = 0;
     l->again = l->settle_ms = 0;
     log_info("a sandbox can be reached again", KV("sandbox", l->s.id));
-    control_event_add(l, "reachable", "system", "what was written of it can be read again", NULL);
+    control_event_add(l, "reachable", "system", "what could not be reached of it is there again",
+                      NULL);
 }
 
 /* 0 it is ours, -1 with err; or it must end although its machine is there. */
@@ -224,8 +225,13 @@ static int settle(struct live *l, bool machine, struct err *err)
 
     int kept = end ? 0 : keep(l, err);
 
-    if (kept < 0 && err->code != ERR_NOT_FOUND)
-        return err_in(err, "adopt sandbox %s", l->s.id);
+    if (kept < 0 && !provider_gone(l->control->provider, l->s.id, err)) {
+        if (err->code != ERR_NOT_FOUND)
+            return err_in(err, "adopt sandbox %s", l->s.id);
+        adopt_unreachable(l, err->msg); /* something on the way to it is not there */
+        *err = (struct err){ 0 };
+        return 0;
+    }
     if (kept < 0) {
         machine = false;
         *err = (struct err){ 0 };
@@ -271,12 +277,13 @@ static int settle_one(struct settling *g, struct live *l, struct err *err)
 {
     const struct refs *m = g->machines;
     bool machine = m->n && bsearch(l->s.id, m->items, m->n, sizeof(*m->items), compare_refs);
+    struct err unlisted = { .code = ERR_NOT_FOUND, .reason = ERR_NO_SANDBOX, .msg = "not listed" };
     int r = live_lock(l, err);
 
     if (r)
         return r;
     if (l->s.state != SANDBOX_ENDED)
-        r = settle(l, machine, err);
+        r = settle(l, machine || !provider_gone(l->control->provider, l->s.id, &unlisted), err);
     g->kept += l->s.state != SANDBOX_ENDED;
     live_unlock(l);
     return r;
@@ -349,7 +356,7 @@ static void settle_strangers(struct control *c, const struct refs *machines)
             if (*m.unreachable || pool_adopt(c, ref, &m))
                 continue;
         }
-        if (p->ops->destroy(p, ref, &err) && err.code != ERR_NOT_FOUND)
+        if (p->ops->destroy(p, ref, &err) && !provider_gone(p, ref, &err))
             leftover_machine(c, ref);
     }
 }

@@ -169,7 +169,7 @@ static int replace_machine(struct making *m, struct err *err)
     log_warn("a waiting machine was of no use", KV("sandbox", m->live->s.id),
              KV("error", err->msg));
     if (m->control->provider->ops->destroy(m->control->provider, m->live->s.id, &ignored) &&
-        ignored.code != ERR_NOT_FOUND)
+        !provider_gone(m->control->provider, m->live->s.id, &ignored))
         return -1;
     *err = (struct err){ 0 };
     m->live->machine_gone = false;
@@ -208,7 +208,7 @@ static void guard(void *arg)
 
         if (l->s.state == SANDBOX_ENDING || l->s.state == SANDBOX_ENDED)
             return;
-        if (!p->ops->limits(p, l->s.id, &net, &err) || err.code == ERR_NOT_FOUND)
+        if (!p->ops->limits(p, l->s.id, &net, &err) || provider_gone(p, l->s.id, &err))
             return;
         if (co_sleep(co_in(GUARD_RETRY_MS)))
             return;
@@ -263,7 +263,7 @@ static void undo(struct making *m, const struct err *why)
         return;
     }
     if (m->machine && c->provider->ops->destroy(c->provider, l->s.id, &err) &&
-        err.code != ERR_NOT_FOUND)
+        !provider_gone(c->provider, l->s.id, &err))
         leftover_machine(c, l->s.id);
     l->s.state = SANDBOX_ENDED;
     table_remove(c, l);

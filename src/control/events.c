@@ -133,14 +133,14 @@ static void machine_down(const struct told *t)
 }
 
 /* We hear of every end, except where there was no memory to listen. */
-void control_gone(struct live *l)
+void control_gone(struct live *l, const struct err *said)
 {
     struct err err = { 0 };
 
-    if (live_lock(l, &err))
+    if (said->code != ERR_NOT_FOUND || live_lock(l, &err))
         return;
-    if (l->s.state == SANDBOX_RUNNING)
-        life_end(l, "system", "itself: its machine is gone", false, &err);
+    if (l->s.state == SANDBOX_RUNNING && provider_gone(l->control->provider, l->s.id, said))
+        life_end(l, "system", MACHINE_IS_GONE, false, &err);
     live_unlock(l);
 }
 

@@ -20,6 +20,9 @@ enum {
     NOT_IN_HEAP = 0, /* the heap's slots count from 1 */
 };
 
+/* Why one ended that provider_gone() says so of: the witness belongs to it. */
+#define MACHINE_IS_GONE "itself: its machine is gone: its provider, asked twice, has none"
+
 struct control_limits {
     int64_t sandboxes, user_sandboxes, map_bytes, init_ms, hung_ms, sample_s, ended_days,
         forward_conns;
@@ -168,7 +171,8 @@ struct event control_event_of(const struct sandbox *s, const char *kind, const c
 void control_event_add(struct live *l, const char *kind, const char *actor, const char *text,
                        const char *detail);
 void control_news(struct live *l); /* an event of it was written */
-void control_gone(struct live *l); /* its machine is not there, and nobody told us; parks */
+/* A call about its machine failed so, while it ran: if the machine is gone, it ends. Parks. */
+void control_gone(struct live *l, const struct err *said);
 
 /* ---- table.c ---- */
 

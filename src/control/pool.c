@@ -188,7 +188,7 @@ static void destroy(struct control *c, const char *ref)
 {
     struct err err = { 0 };
 
-    if (c->provider->ops->destroy(c->provider, ref, &err) && err.code != ERR_NOT_FOUND)
+    if (c->provider->ops->destroy(c->provider, ref, &err) && !provider_gone(c->provider, ref, &err))
         leftover_machine(c, ref);
 }
 
@@ -395,7 +395,7 @@ static int examine(struct control *c, const char *id)
     if (!w)
         return 0;
     if (r)
-        return err.code == ERR_NOT_FOUND ? -1 : 0;
+        return err.reason == ERR_NO_SANDBOX ? -1 : 0;
     c->pool_bytes += state.memory_bytes - MIN(w->state.memory_bytes, c->pool_bytes);
     w->state = state;
     if (state.outdated || state.paused || co_now() - w->since >= control_limits.pool_age_s * 1000)

@@ -98,9 +98,9 @@ static bool note_is_alive(int lock)
     ssize_t n = pread(lock, note, NOTE_BYTES, 0);
 
     if (n <= 0)
-        return false;
+        return n < 0; /* only what says that it is gone is a witness of that */
     note[n] = 0;
-    return !access(note, F_OK);
+    return !access(note, F_OK) || (errno != ENOENT && errno != ENOTDIR);
 }
 
 int ids_note(const struct ids_claim *claim, const char *note, struct err *err)

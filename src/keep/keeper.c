@@ -114,6 +114,7 @@ void keeper_forked(struct keeper *k)
         closep(&b->mounts);
         closep(&b->jail.sock);
     }
+    late_forked(k);
     if (k->o.socket >= 0 && list_empty(&k->clients))
         close(k->o.socket);
     if (k->listener.fd >= 0)
@@ -250,8 +251,13 @@ static int prepare_machine(struct keeper *k, struct err *err)
     snprintf(dir, sizeof(dir), "%s/ids", KEEP_RUN_DIR);
     if (!k->o.rootless && (make_dirs(KEEP_RUN_DIR, 0755, err) || ids_open(&k->ids, dir, err)))
         return -1;
+    if (held_check_volume(k->o.data_dir, false, err))
+        return -1;
     tell_of_first_use(k);
-    return volume_open(k->o.data_dir, &v, err);
+    return volume_open(k->o.data_dir, &v, err) ||
+                   (k->o.socket < 0 && held_check_volume(k->o.data_dir, true, err))
+               ? -1
+               : 0;
 }
 
 enum { LOCK_TRIES = 20, LOCK_WAIT_US = 10000 };
@@ -287,7 +293,7 @@ static int open_run_dir(struct keeper *k, struct err *err)
         return err_sys(err, "make %s/sockets", k->o.run_dir);
     k->records = statedir_open(k->o.run_dir, "boxes", err);
     k->sockets = openat(dir, "sockets", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (k->records < 0)
+    if (k->records < 0 || held_register(k, err))
         return -1;
     if (k->sockets < 0)
         return err_sys(err, "open %s/sockets", k->o.run_dir);
@@ -352,6 +358,7 @@ static void init(struct keeper *k, const struct keep_options *o)
     list_init(&k->clients);
     list_init(&k->boxes);
     list_init(&k->jobs);
+    list_init(&k->late);
     list_init(&k->asked);
     list_init(&k->waiting);
     for (enum order_network n = 0; n < ORDER_NETWORKS; n++)
@@ -380,7 +387,11 @@ static void hurry_cgroups(const struct keeper *k)
 
 static int start(struct keeper *k, struct err *err)
 {
+    char boot[BOOT_ID];
+
     raise_open_files();
+    if (!adopt_boot(boot)) /* without it every living sandbox would be one of a former boot */
+        return err_sys(err, "read /proc/sys/kernel/random/boot_id");
     if (keep_schema_check(k->o.data_dir, k->o.socket < 0 ? k->o.run_dir : NULL, err))
         return -1;
     if (start_zygote(k, err) || loop_open(&k->loop, err) || watch_signals(k, err) ||
@@ -401,6 +412,7 @@ static int start(struct keeper *k, struct err *err)
         return -1;
     if (adopt_all(k, err))
         return -1;
+    reaper_may_sweep(k);
     if (!k->o.rootless)
         slots_ahead(k, k->wanted[k->o.likely]);
     return k->o.socket >= 0 ? add_client(k, k->o.socket, err) : 0;
@@ -416,14 +428,20 @@ void keeper_unlink(int dir, const char *name)
 
 /* ---- running ---- */
 
+/* One that cannot be reached ends at its time, if that is known. */
+static bool has_time(const struct box *b)
+{
+    return b->phase == PHASE_RUNNING || (b->phase == PHASE_UNREAD && b->known);
+}
+
 static int64_t next_deadline(struct keeper *k)
 {
     int64_t next = k->nboxes ? k->next_tick : NEVER;
     const struct box *b;
 
     list_each(b, &k->boxes, all)
-        next = MIN(next, b->phase == PHASE_RUNNING ? b->deadline : NEVER);
-    return next;
+        next = MIN(next, has_time(b) ? b->deadline : NEVER);
+    return MIN(next, late_due(k, clock_ms()));
 }
 
 static void tick(struct keeper *k)
@@ -434,7 +452,7 @@ static void tick(struct keeper *k)
     struct box *b;
 
     list_each(b, &k->boxes, all)
-        if (b->phase == PHASE_RUNNING && b->deadline <= now) {
+        if (has_time(b) && b->deadline <= now) {
             keeper_event_limit(b, LIMIT_LIFETIME, b->order.limits.lifetime_ms,
                                b->order.limits.lifetime_ms + (uint64_t)(now - b->deadline));
             box_end(b, ENDED_LIFETIME);
@@ -473,6 +491,7 @@ static void serve(struct keeper *k)
             return;
         }
         freeze_tick(k);
+        late_tick(k);
         tick(k);
     }
 }
@@ -488,6 +507,7 @@ static void finish(struct keeper *k)
     zygote_close(&k->zygote);
     jobs_finish(k);
     slots_finish(k);
+    late_finish(k);
     reaper_finish(k);
     source_finish(k);
     volume_close(k->volume);

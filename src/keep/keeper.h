@@ -49,7 +49,7 @@ struct extra { /* a layer that all sandboxes see; lives while one of them or the
 };
 
 /* ASLEEP: paused, and its processes are gone; there are its files and a note of what it was.
- * UNREAD: there is a file of it that we cannot read, and nothing else is known (unread.c) */
+ * UNREAD: there is a file of it, and we cannot read that or do what it asks for (unread.c) */
 enum phase {
     PHASE_WAITING,
     PHASE_BUILDING,
@@ -95,21 +95,26 @@ struct box { /* one sandbox */
     struct generation *generation; /* template host, or */
     struct template template;      /* another one (root >= 0) */
     struct extra *python;          /* below either; NULL: there is none */
+    char python_id[LAYERS_ID];     /* which it is, KEEP_NO_LAYER; "": nobody knows any more */
     uint32_t family;
     uint64_t started; /* pid 1, in clock ticks since boot; 0: not looked up yet */
     int layer;        /* -1: not made yet; holds the lock that says it is in use */
     int mounts;       /* its mount namespace, for the reaper to take down; -1: goes with pid 1 */
     bool cgroup_made, socket_made, collected;
     struct jail jail;
+    struct err *fault; /* why it could not be built, while its process is ending; owned */
     struct source ended, report, memory;
     int64_t deadline;
     uint64_t oom_kills, pids_refused;
     bool disk_met;
     enum keep_reason reason;
     char unreadable[256];          /* PHASE_UNREAD: why ... */
+    struct boxfile *known;         /* ... what is known of it; owned, NULL: nothing */
     enum boxfile_kind unread_kind; /* ... which file of it ... */
     int64_t look_again;            /* ... and when it is tried again */
 };
+
+#define KEEP_NO_LAYER "-"
 
 struct reaper {
     pid_t pid;
@@ -121,7 +126,7 @@ struct keeper {
     struct loop loop;
     struct source listener, signals, lifeline;
     int lock;
-    struct list clients, boxes, jobs;
+    struct list clients, boxes, jobs, late;
     size_t nboxes;
     struct cgroups cgroups;
     struct ids ids;
@@ -138,6 +143,7 @@ struct keeper {
     int64_t generation_checked;
     bool generation_building;
     struct extra *python; /* the Python layer in force; NULL: none */
+    const char *still;    /* why the one that is looked at again could not be reached before */
     int *old_layers;      /* locks for adopted sandboxes; NULL: none */
     struct zygote zygote;
     int sockets, records;
@@ -148,6 +154,7 @@ struct keeper {
     bool flushing;   /* a child writes out the volume */
     int notes;       /* <data>/paused; -1: nothing of ours is paused for long */
     bool stopping;
+    bool adopted; /* all that there is; before that nothing is swept */
 };
 
 /* box.c */
@@ -227,11 +234,23 @@ void slots_wait(struct keeper *k); /* until the netmaker has ended */
 
 /* reaper.c */
 int reaper_start(struct keeper *k, struct err *err);
-void reaper_delete(struct keeper *k, const char *layer, int mounts); /* mounts: lent, or -1 */
+void reaper_may_sweep(struct keeper *k); /* all that there is has been adopted */
+/* mounts: lent, or -1. Whether it has it now; patient: waits while its queue is full. */
+bool reaper_hand_over(struct keeper *k, const char *layer, int mounts, bool patient);
 void reaper_finish(struct keeper *k); /* waits until all that was asked is deleted */
 void keeper_let_go(struct keeper *k); /* in a child: of all that belongs to sandboxes */
 
 int keeper_begin(struct keeper *k, const struct jail_spec *s, struct jail *out, struct err *err);
+
+/* late.c: at once, or as soon as that is possible */
+void late_cgroup(struct keeper *k, const char *name);     /* removes it */
+void late_cgroup_now(struct keeper *k, const char *name); /* its name is wanted again */
+/* Has it deleted, and then its record (id NULL: there is none). mounts: lent, or -1. */
+void late_delete(struct keeper *k, const char *layer, int mounts, const char *id);
+int64_t late_due(const struct keeper *k, int64_t now);
+void late_tick(struct keeper *k);
+void late_finish(struct keeper *k);
+void late_forked(const struct keeper *k);
 
 /* jobs.c: what takes long, in a child, which has no descriptor of any sandbox */
 typedef int job_work(struct keeper *k, void *arg, struct err *err);
@@ -259,14 +278,26 @@ int adopt_consider(struct keeper *k, const char *id, struct err *err); /* -1: we
 bool adopt_is_name(const char *name);             /* of a file: is it a sandbox's id? */
 int adopt_record(struct box *b, struct err *err); /* writes its record, if we keep any */
 void adopt_forget(const struct box *b);
-void adopt_boot(char out[BOOT_ID]); /* the id of this boot of the machine */
+/* The id of this boot of the machine. false: not known; a keeper that knew it once always does. */
+bool adopt_boot(char out[BOOT_ID]);
+enum life { LIFE_ENDED, LIFE_LIVES, LIFE_UNKNOWN };
+/* Of the process in a record or note; LIVES: *pidfd is of it. UNKNOWN: err says why. */
+enum life adopt_life(const struct boxfile *r, int *pidfd, struct err *err);
 
-/* unread.c: a sandbox with a file that we cannot read is neither served nor taken away; it is
- * looked at again until the file can be read, or somebody ends it */
-void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, const struct err *why);
+/* unread.c: a sandbox with a file that we cannot read, or something else of which is out of reach,
+ * is neither served nor taken away; it is looked at again until that works, or its end comes.
+ * known: what its file says; NULL: that is what cannot be read */
+void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, const struct err *why,
+                  const struct boxfile *known);
 void unread_look(struct box *b); /* now; when it can be read, another takes its place */
 void unread_tick(struct box *b);
 void unread_end(struct box *b, enum keep_reason reason);
+
+/* held.c: see keep_names() */
+int held_register(const struct keeper *k, struct err *err); /* where our records are */
+/* -1: sandboxes have their files on another volume than this one, or it is missing and they would
+ * be given a new one. made: it is there. */
+int held_check_volume(const char *data_dir, bool made, struct err *err);
 
 /* keeper.c */
 void keeper_unlink(int dir, const char *name); /* it may be gone; a failure is tried once more */

@@ -106,6 +106,7 @@ struct keep_reply {
     uint64_t serial;
     char id[ORDER_ID];
     uint32_t code; /* enum err_code; 0: done */
+    uint32_t why;  /* enum err_reason; also one that we do not know yet */
     char message[256];
     struct {
         struct keep_state state; /* CREATE, RESTORE, STAT, ADOPT, LIMITS, and KEEP_ENDED */

@@ -296,6 +296,14 @@ static const struct verb {
     [KEEP_HELLO] = { do_hello, false },
 };
 
+/* The one place that says so: whoever hears it may take the sandbox for ended. */
+static int no_sandbox(const char *id, struct err *err)
+{
+    err_set(err, ERR_NOT_FOUND, "no sandbox %s", id);
+    err->reason = ERR_NO_SANDBOX;
+    return -1;
+}
+
 void verbs_dispatch(struct client *c, const struct keep_request *r)
 {
     struct verb_call v = { c, c->keeper, r, box_find(c->keeper, r->id) };
@@ -309,7 +317,7 @@ void verbs_dispatch(struct client *c, const struct keep_request *r)
         v.box = box_find(c->keeper, r->id);
     }
     if (verb->needs_box && !v.box)
-        done = err_set(&err, ERR_NOT_FOUND, "no sandbox %s", r->id);
+        done = no_sandbox(r->id, &err);
     else if (verb->needs_box && r->verb != KEEP_KILL &&
              (v.box->phase == PHASE_ENDING || v.box->phase == PHASE_WAITING))
         done = err_set(&err, ERR_CONFLICT, "sandbox %s is %s", r->id,

@@ -84,6 +84,7 @@ static const struct tag_field reply_fields[] = {
     TAG_ROW(8, TAG_UINT, struct keep_reply, reason),
     TAG_ROW(9, TAG_UINT, struct keep_reply, status),
     TAG_ROW(10, TAG_STRUCT, struct keep_reply, u.hello, .sub = hello_fields),
+    TAG_ROW(11, TAG_UINT, struct keep_reply, why),
     { 0 },
 };
 

@@ -125,8 +125,10 @@ static struct machine *need(struct fake *f, enum op op, const char *ref, struct 
     if (begin(f, op, err))
         return NULL;
     m = find(f, ref);
-    if (!m)
+    if (!m) {
         err_set(err, ERR_NOT_FOUND, "no sandbox %s", ref);
+        err->reason = ERR_NO_SANDBOX;
+    }
     if (m && *m->unreachable && op != ADOPT && op != DESTROY) {
         err_set(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %s", ref, m->unreachable);
         return NULL;
@@ -524,6 +526,16 @@ void provider_fake_die(struct provider *p, const char *ref)
                                          .limit = LIMIT_NONE,
                                          .reason = "failed",
                                          .text = "its guest ended" });
+}
+
+void provider_fake_vanish(struct provider *p, const char *ref)
+{
+    struct machine *m = find(of(p), ref);
+
+    if (!m)
+        abort(); /* a test that names no machine would test nothing */
+    list_remove(&m->all);
+    machine_free(m);
 }
 
 void provider_fake_hang(struct provider *p, const char *ref, bool hung, bool stopped)

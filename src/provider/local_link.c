@@ -127,6 +127,7 @@ static enum ask outcome(struct ask_wait *w, const struct keep_reply *reply, stru
     /* ERR_GONE is for peers that hung up; this one has answered */
     err_set(err, reply->code == ERR_GONE ? ERR_CONFLICT : (enum err_code)reply->code, "%s",
             reply->message);
+    err->reason = (enum err_reason)(reply->why < ERR_REASONS ? reply->why : ERR_REASON_NONE);
     return ASK_REFUSED;
 }
 
@@ -230,7 +231,7 @@ static int claim(struct local *l, const char *ref, char why[static 256])
         }
         if (r != ASK_REFUSED || l->keep.fd < 0)
             return -1;
-        if (err.code == ERR_NOT_FOUND)
+        if (provider_gone(&l->provider, ref, &err))
             return 1;
         if (co_sleep(co_in(ENDING_MS))) /* it is ending: nobody told us, so look again */
             return -1;

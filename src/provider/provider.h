@@ -2,9 +2,11 @@
  * is the guest's. One table of functions per kind of provider; every call may park its coroutine,
  * none blocks the loop. A ref is the sandbox's short id.
  *
- * A call that fails has done nothing, or has undone it. ERR_NOT_FOUND: no such machine (or
- * template: the sentence says which); ERR_CONFLICT: the ref exists; ERR_UNSUPPORTED: this provider
- * cannot; ERR_LIMIT, ERR_NO_SPACE: the machine is full; ERR_UNAVAILABLE: try again. */
+ * A call that fails has done nothing, or has undone it. ERR_NO_SANDBOX (a reason): no such machine;
+ * ERR_NOT_FOUND alone: something on the way was not there, a template or a directory; ERR_CONFLICT:
+ * the ref exists; ERR_UNSUPPORTED: this provider cannot; ERR_LIMIT, ERR_NO_SPACE: the machine is
+ * full; ERR_UNAVAILABLE: try again. Before anything ends because a machine is gone, provider_gone()
+ * is asked. */
 #ifndef PROVIDER_PROVIDER_H
 #define PROVIDER_PROVIDER_H
 
@@ -67,7 +69,7 @@ struct provider_ops {
      * ORDER_EAGER: returns when only building is left; a failure then comes as an event. */
     int (*create)(struct provider *p, const char *ref, const struct order *order,
                   struct machine_state *out, struct err *err);
-    /* Returns when nothing of it runs any more. ERR_NOT_FOUND: there was none. */
+    /* Returns when nothing of it runs any more. ERR_NO_SANDBOX: there was none. */
     int (*destroy)(struct provider *p, const char *ref, struct err *err);
     /* Every machine but those that other programs hold (a `cove run` in another terminal). */
     int (*list)(struct provider *p, provider_ref_fn *fn, void *arg, struct err *err);
@@ -128,6 +130,8 @@ void provider_fake_delay(struct provider *p, const char *op, int64_t ms);
 void provider_fake_sleep(struct provider *p, const char *ref);
 /* What was written of it cannot be read, for this reason; "": it can again. */
 void provider_fake_unreachable(struct provider *p, const char *ref, const char *why);
+/* It is not there any more, and nobody is told. */
+void provider_fake_vanish(struct provider *p, const char *ref);
 /* The first process of one that was made to stay dies. */
 void provider_fake_die(struct provider *p, const char *ref);
 /* Its guest takes connections and answers nobody; stopped: and shows why. false: as before. */
@@ -138,6 +142,10 @@ void provider_fake_emit(struct provider *p, const struct machine_event *e);
 /* Logs every call of another one with its duration and outcome, and counts them for Prometheus. */
 struct provider *provider_trace(struct provider *inner);
 void provider_trace_metrics(struct provider *p, struct buf *out); /* of a provider_trace() */
+
+/* A call of it failed so: is the machine gone? Only what the provider says it looked up counts, and
+ * twice: it is asked once more, or two times if that failure was no such look-up. Parks. */
+bool provider_gone(struct provider *p, const char *ref, const struct err *said);
 
 void provider_closep(struct provider **p);
 

@@ -171,6 +171,23 @@ TEST(every_reply_comes_back_in_every_version)
     }
 }
 
+TEST(a_reason_is_told_where_the_version_has_one_and_absent_it_is_none)
+{
+    reply = (struct keep_reply){
+        .kind = KEEP_REPLY, .code = ERR_NOT_FOUND, .why = ERR_NO_SANDBOX, .message = "no sandbox a"
+    };
+    send_reply(KEEP_VERSION);
+    CHECK_INT(said.why, ERR_NO_SANDBOX);
+    send_reply(2);
+    CHECK_INT(said.why, ERR_REASON_NONE);
+    reply.why = 77; /* a later release's */
+    send_reply(KEEP_VERSION);
+    CHECK_INT(said.code, ERR_NOT_FOUND);
+    reply.why = 0;
+    send_reply(KEEP_VERSION);
+    CHECK_INT(said.why, ERR_REASON_NONE);
+}
+
 TEST(the_longest_record_fits)
 {
     fresh(KEEP_CREATE);

@@ -5,7 +5,7 @@ import struct
 
 HEAD = struct.Struct("<4sHHII")
 MAGIC = b"CvBx"
-BOOT, PID = 3, 6
+BOOT, PID, FINGERPRINT = 3, 6, 8
 
 
 def sum_of(body):
