@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +17,6 @@
 #include "cli/commands.h"
 #include "cli/dirs.h"
 #include "cli/terminal.h"
-#include "jail/cgroup.h"
 #include "jail/idmap.h"
 
 static const char *const networks[] = { "none", "open", NULL };
@@ -164,45 +164,6 @@ static int fill_request(const struct run *r, struct keep_request *q, struct err 
     return limits_fill(&l, NULL, err) || fill_template(o, c, err) ? -1 : 0;
 }
 
-/* ---- the keeper ---- */
-
-static void progress(const char *what, const char *where)
-{
-    if (isatty(2))
-        fprintf(stderr, "cove run: %s %s (only the first time)\n", what, where);
-}
-
-static int find_keeper(struct run *r, const char *data_dir, const char *run_dir, struct err *err)
-{
-    static const char *const anywhere[] = { "/", NULL };
-    struct keep_options ko = { .data_dir = data_dir,
-                               .run_dir = run_dir,
-                               .allow_mounts = anywhere, /* what we may read we may show */
-                               .client_uid = getuid(),
-                               .rootless = r->rootless,
-                               .progress = progress,
-                               .likely = strcmp(r->o->network, "open") ? ORDER_NET_NONE
-                                                                       : ORDER_NET_OPEN };
-
-    if (!r->o->private && !keep_connect(&r->keep, run_dir, err))
-        return 0;
-    r->mover = r->rootless ? 0 : cgroups_expect_move();
-    return keep_private(&r->keep, &ko, err);
-}
-
-static void end_sandbox(struct run *r)
-{
-    struct keep_request q = { .verb = KEEP_KILL };
-    struct keep_reply reply;
-    struct err ignored;
-
-    memcpy(q.id, r->id, sizeof(q.id));
-    if (r->keep.pid)
-        keep_leave(&r->keep, run_event, r); /* it has no other sandbox */
-    else if (!r->ended)
-        (void)!keep_call(&r->keep, &q, &reply, NULL, NULL, run_event, r, &ignored);
-}
-
 static int run_all(struct run *r, struct run_session *s, const char *data_dir, const char *run_dir,
                    struct err *err)
 {
@@ -215,18 +176,20 @@ static int run_all(struct run *r, struct run_session *s, const char *data_dir, c
     for (size_t i = 0; i < r->o->forwards.n; i++)
         if (run_forward_open(r, r->o->forwards.items[i], err))
             return -1;
-    if (find_keeper(r, data_dir, run_dir, err) || session_catch_signals(&r->session, err))
+    if (run_keeper_find(r, data_dir, run_dir, err) || session_catch_signals(&r->session, err))
         return -1;
     if (keep_call(&r->keep, &q, &reply, &r->first, &nfirst, run_event, r, err))
         return -1;
     if (!nfirst)
         r->first = -1;
     r->state = reply.u.state;
+    if (!r->keep.pid && r->state.pid > 0)
+        r->pidfd = (int)syscall(SYS_pidfd_open, r->state.pid, 0);
     r->created_us = clock_us();
     if (co_run(run_session, s))
         return err_sys(err, "start the event loop");
     r->ended_us = clock_us();
-    end_sandbox(r);
+    run_keeper_end(r);
     if (r->ended && r->reason == ENDED_FAILED)
         return err_set(err, r->why.code, "%s", r->why.msg);
     /* why it ended by itself says more than what broke for that; our own request says nothing */
@@ -240,7 +203,9 @@ static int run_run(struct args *a)
     struct run_options *o = a->values;
     AUTO(freep) char *data_dir = o->data_dir ? xstrdup(o->data_dir) : dirs_data();
     AUTO(freep) char *run_dir = o->run_dir ? xstrdup(o->run_dir) : dirs_run();
-    struct run r = { .args = a, .o = o, .keep.fd = -1, .first = -1, .started_us = clock_us() };
+    struct run r = {
+        .args = a, .o = o, .keep.fd = -1, .first = -1, .pidfd = -1, .started_us = clock_us()
+    };
     struct run_session s = { .run = &r };
     struct err err = { 0 };
     uint32_t ignored;
@@ -261,6 +226,8 @@ static int run_run(struct args *a)
     log_level = LOG_ERROR; /* the keeper's remarks are not for whoever runs a command */
     failed = run_all(&r, &s, data_dir, run_dir, &err);
     keep_close(&r.keep);
+    closep(&r.pidfd);
+    free(r.place);
     if (r.mover)
         waitpid(r.mover, NULL, 0);
     r.gone_us = clock_us();

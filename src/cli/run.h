@@ -29,9 +29,12 @@ struct run { /* one `cove run` */
     const struct run_options *o;
     char id[ORDER_ID];
     bool rootless;
-    struct keep keep;
-    pid_t mover; /* of cgroups_expect_move(); 0: none */
-    int first;   /* the connection that came with the sandbox; -1: used */
+    struct keep keep;        /* fd -1: it was lost, and the next one is looked for */
+    struct keep_owner owner; /* whose it is, where that is known */
+    char *place;             /* of its socket; NULL: it is our own */
+    int pidfd;               /* of the sandbox's first process; -1: not known */
+    pid_t mover;             /* of cgroups_expect_move(); 0: none */
+    int first;               /* the connection that came with the sandbox; -1: used */
     struct client client;
     struct envd envd;
     struct run_forward forwards[RUN_FORWARDS];
@@ -56,6 +59,13 @@ struct run_session {
 };
 void run_session(void *session);
 void run_event(const struct keep_reply *event, void *run); /* a keep_on_event */
+
+/* run_keeper.c */
+int run_keeper_find(struct run *r, const char *data_dir, const char *run_dir, struct err *err);
+/* Asks for one descriptor. May park: until the next keeper is there, where one was lost. */
+int run_keeper_ask(struct run *r, struct keep_request *q, int *fd, struct err *err);
+void run_keeper_watch(void *session); /* a coroutine */
+void run_keeper_end(struct run *r);   /* the sandbox; behind the loop */
 
 /* run_forward.c: ports of this machine that lead inside */
 int run_forward_open(struct run *r, const char *text, struct err *err);

@@ -31,14 +31,10 @@ static int inner_socket(struct run *r, uint16_t port, bool v6, struct err *err)
 {
     struct keep_request q = { .verb = KEEP_SOCKET,
                               .u.socket = { .port = port, .count = 1, .v6 = v6 } };
-    struct keep_reply reply;
-    size_t n = 1;
     int fd;
 
     memcpy(q.id, r->id, sizeof(q.id));
-    if (keep_call(&r->keep, &q, &reply, &fd, &n, run_event, r, err))
-        return -1;
-    return n == 1 ? fd : err_set(err, ERR_UPSTREAM, "the keeper gave no socket");
+    return run_keeper_ask(r, &q, &fd, err) ? -1 : fd;
 }
 
 /* 127.0.0.1 reaches what listens there or anywhere; a service on ::1 alone needs the second try. */

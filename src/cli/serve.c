@@ -155,9 +155,9 @@ static int sort_descriptors(struct serve *s, bool lifeline, struct err *err)
 
 static void forget(struct serve *s)
 {
-    char *const owned[] = { s->data_dir,    s->run_dir,   s->state_dir, s->url,
-                            s->preview_url, s->domain,    s->tls_chain, s->tls_key,
-                            s->shown_chain, s->shown_key, s->fetch_ca };
+    char *const owned[] = { s->data_dir, s->run_dir,     s->place,     s->state_dir,
+                            s->url,      s->preview_url, s->domain,    s->tls_chain,
+                            s->tls_key,  s->shown_chain, s->shown_key, s->fetch_ca };
 
     for (size_t i = 0; i < ARRAY_LEN(owned); i++)
         free(owned[i]);

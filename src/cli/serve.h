@@ -10,6 +10,7 @@
 #include "cli/args.h"
 #include "io/netrange.h"
 #include "io/sock.h"
+#include "keep/keep.h"
 
 /* The leak check at the end of a sanitizer's build traces its own process, reads /proc, and writes
  * its report where only the caller may: such a build is not confined. */
@@ -40,6 +41,9 @@ enum { SERVE_KEY = 64, SERVE_PASSWORD = 160 };
 struct serve {
     const struct serve_options *o;
     char *data_dir, *run_dir; /* absolute */
+    char *place;              /* of this data directory in the run directory */
+    struct keep_owner owner;  /* ... and its name */
+    bool old_keeper;          /* one of a release before works for us, and is in run_dir */
     char *state_dir;          /* <data>/serve: all that the server may write */
     char *url, *preview_url, *domain;
     uid_t uid;

@@ -2,9 +2,9 @@
  *
  * With root: a mount namespace whose root is an empty tmpfs with a handful of read-only binds (name
  * resolution, certificates, libraries that are loaded on first use), its own state directory and
- * the run directory, where the keeper's socket is; then another user, no capability (none to be had
- * either), no_new_privs, no core file. Without root: the last ones. The system call filter comes
- * after either. */
+ * our place in the run directory, where the keeper's socket is; then another user, no capability
+ * (none to be had either), no_new_privs, no core file. Without root: the last ones. The system call
+ * filter comes after either. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -113,7 +113,7 @@ static int small_root(const struct serve *s, struct err *err)
             return -1;
     /* a socket on a read-only mount can be connected to all the same */
     if (show_ca(root, s, err) || show(root, s->state_dir, SHOW_WRITE, err) ||
-        show(root, s->run_dir, 0, err))
+        show(root, s->old_keeper ? s->run_dir : s->place, 0, err))
         return -1;
     if (chdir(root) || syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) ||
         mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,

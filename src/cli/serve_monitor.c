@@ -30,7 +30,10 @@ enum {
     STEADY_MS = 10000, /* one that ran so long has worked */
     START_TRIES = 3,   /* a part that never worked is not tried for ever */
     STOP_MS = 15000,   /* then SIGKILL */
+    TAKEN_MS = 1000,   /* between two looks whether the keeper that we use is still there */
 };
+
+enum { KEEPER_TAKEN = 3 }; /* a keeper's exit status: another one is there, and will do */
 
 struct part {
     const char *name;
@@ -46,16 +49,19 @@ struct monitor {
     struct part keep, server;
     int64_t tls_due; /* NEVER without TLS */
     bool stopping, broken;
+    bool taken; /* somebody else runs our keeper */
 };
 
 static int run_keep(struct serve *s)
 {
+    bool taken = false;
     struct keep_options o = { .data_dir = s->data_dir,
                               .run_dir = s->run_dir,
                               .client_uid = s->uid,
                               .allow_mounts = s->o->allow_mounts.items,
                               .rootless = !s->root,
                               .lifeline = s->keeper_line[0],
+                              .taken = &taken,
                               .socket = -1 };
     struct err err = { 0 };
 
@@ -69,6 +75,10 @@ static int run_keep(struct serve *s)
     explicit_bzero(s->password, sizeof(s->password));
     if (!keep_run(&o, &err))
         return 0;
+    if (taken) {
+        log_debug("no keeper of ours", KV("reason", err.msg));
+        return KEEPER_TAKEN;
+    }
     log_error("the keeper could not start", KV("error", err.msg));
     return 1;
 }
@@ -89,6 +99,7 @@ static _Noreturn void run_part(struct monitor *m, const struct part *p)
 static void start(struct monitor *m, struct part *p)
 {
     fflush(stdout);
+    m->s->old_keeper = keep_old_one(m->s->run_dir, m->s->data_dir) == KEEP_OLD_OURS;
     p->started = clock_ms();
     p->due = NEVER;
     p->pid = fork();
@@ -101,13 +112,34 @@ static void start(struct monitor *m, struct part *p)
     }
 }
 
+/* The server looks for it where it was when that one began. */
+static void use_another(struct monitor *m)
+{
+    bool old = keep_old_one(m->s->run_dir, m->s->data_dir) == KEEP_OLD_OURS;
+
+    if (!m->taken)
+        log_info("another keeper works for this data directory, and is used");
+    m->taken = true;
+    if (old && !m->s->old_keeper && m->server.pid)
+        kill(m->server.pid, SIGTERM);
+}
+
 static void died(struct monitor *m, struct part *p, int status)
 {
     int64_t now = clock_ms(), wait = SOON_MS;
 
     p->pid = 0;
-    if (m->stopping)
+    if (m->stopping) { /* the server may need a keeper to the last */
+        p->due = p == &m->keep && !m->broken && m->server.pid ? now + wait : NEVER;
         return;
+    }
+    if (p == &m->keep && WIFEXITED(status) && WEXITSTATUS(status) == KEEPER_TAKEN) {
+        use_another(m);
+        p->due = now + TAKEN_MS;
+        return;
+    }
+    if (p == &m->keep)
+        m->taken = false;
     if (now - p->started >= STEADY_MS)
         p->failures = 0;
     /* once all of it has worked, what ends a part comes and goes: a full disk, a kill */
@@ -181,12 +213,20 @@ static void on_lifeline(struct monitor *m)
     m->stopping = true;
 }
 
+/* Also while all of it ends. */
+static bool needed(const struct monitor *m, const struct part *p)
+{
+    return p == &m->keep && !p->pid && m->server.pid && !m->broken;
+}
+
 static int wait_ms(const struct monitor *m, int64_t until)
 {
-    int64_t parts = MIN(m->keep.due, m->server.due), now = clock_ms(), next = until;
+    int64_t now = clock_ms(), next = until;
 
+    if (!m->stopping || needed(m, &m->keep))
+        next = MIN(next, m->keep.due);
     if (!m->stopping) {
-        next = MIN(next, parts);
+        next = MIN(next, m->server.due);
         next = MIN(next, m->tls_due);
     }
     if (next == NEVER)
@@ -205,14 +245,12 @@ static void turn(struct monitor *m, int signals, int64_t until)
         if (p[1].revents)
             on_lifeline(m);
     }
-    if (m->stopping)
-        return;
-    if (m->tls_due <= clock_ms())
+    if (m->tls_due <= clock_ms() && !m->stopping)
         look_at_tls(m);
     for (size_t i = 0; i < 2; i++) {
         struct part *part = i ? &m->server : &m->keep;
 
-        if (!part->pid && part->due <= clock_ms())
+        if (!part->pid && part->due <= clock_ms() && (!m->stopping || needed(m, part)))
             start(m, part);
     }
 }

@@ -28,7 +28,7 @@ struct server {
     struct api api;
     struct httpd http, preview;
     struct co_cond told; /* to end */
-    bool serving, ending, failed;
+    bool adopting, serving, ending, failed;
     int signals;
 };
 
@@ -58,9 +58,11 @@ static void open_files(void *arg)
 /* The keeper starts beside us. */
 static int find_keeper(struct server *v, struct provider **out, struct err *err)
 {
+    const struct serve *s = v->s;
+    struct keep_where w = { s->place, s->old_keeper ? s->run_dir : NULL, &s->owner };
     int64_t until = co_in(KEEPER_MS);
 
-    while (provider_local(v->s->run_dir, control_event, &v->control, out, err)) {
+    while (provider_local(&w, control_event, &v->control, out, err)) {
         if ((err->code != ERR_NOT_FOUND && err->code != ERR_UNAVAILABLE) || co_now() > until)
             return -1;
         if (!co_cond_wait(&v->told, co_in(STEP_MS)) || v->ending)
@@ -75,7 +77,7 @@ static int begin(struct server *v, struct err *err)
 {
     struct opening o = { v, err, 0 };
     struct provider *p = NULL;
-    struct control_options c = { .run_dir = v->s->run_dir,
+    struct control_options c = { .run_dir = v->s->place,
                                  .boot = v->s->boot,
                                  .create_fault = v->s->create_fault,
                                  .template_news = v->s->template_news,
@@ -89,6 +91,7 @@ static int begin(struct server *v, struct err *err)
     co_call(open_files, &o);
     if (o.result || find_keeper(v, &p, err))
         return -1;
+    v->adopting = true;
     c.store = v->store;
     c.provider = provider_trace(p);
     if (control_open(&c, &v->control, err) || serve_admin(v->s, v->control, err))
@@ -187,19 +190,31 @@ static void leave_if_alone(const struct server *v)
     _exit(1);
 }
 
-/* From the first moment on: a start may wait for the keeper, and that one for a slow disk. */
+/* A start may wait for the keeper, or for a slow disk that a worker waits for, and there is nothing
+ * yet that a kill would take: what is written is written. With --ephemeral sandboxes have to end.
+ */
+static void leave_if_starting(const struct server *v)
+{
+    if (v->serving || (v->s->o->ephemeral && v->adopting))
+        return;
+    log_info("ending, before it was ready");
+    _exit(0);
+}
+
+/* From the first moment on. */
 static void hear_signals(void *arg)
 {
     struct server *v = arg;
-    struct signalfd_siginfo info;
+    struct signalfd_siginfo info = { .ssi_signo = SIGHUP };
 
-    while (co_read(v->signals, &info, sizeof(info), NEVER) == sizeof(info)) {
-        if (info.ssi_signo != SIGHUP)
-            break;
-        if (v->serving)
+    while (info.ssi_signo == SIGHUP) {
+        if (co_read(v->signals, &info, sizeof(info), NEVER) != sizeof(info))
+            return; /* cancelled: we are ending */
+        if (info.ssi_signo == SIGHUP && v->serving)
             reload(v);
     }
     leave_if_alone(v);
+    leave_if_starting(v);
     v->ending = true;
     co_cond_wake(&v->told);
 }

@@ -102,7 +102,7 @@ int serve_lock(struct serve *s, struct err *err)
         if (!is_ending(s) || clock_ms() >= until)
             return err_set(
                 err, ERR_CONFLICT,
-                "another server (pid %d) uses %s; end it, or give --data another directory",
+                "another server (pid %d) uses %s; it goes on, and this one does not begin",
                 lock_owner(s), s->data_dir);
         usleep(STEP_MS * 1000);
     }
@@ -140,7 +140,11 @@ static int make_directories(struct serve *s, struct err *err)
     if (asprintf(&s->state_dir, "%s/serve", s->data_dir) < 0)
         abort();
     if (make_dir(s->data_dir, 0700, err) || make_dir(s->run_dir, 0755, err) || serve_lock(s, err) ||
-        make_dir(s->state_dir, 0700, err))
+        make_dir(s->state_dir, 0700, err) ||
+        keep_owner_make(s->data_dir, s->run_dir, &s->owner, err))
+        return -1;
+    s->place = keep_place(s->run_dir, &s->owner);
+    if (make_dir(s->place, 0755, err))
         return -1;
     return s->root ? give_state(s, err) : 0;
 }

@@ -76,7 +76,7 @@ static int make_place(struct serve *s, struct err *err)
 {
     AUTO(freep) char *dir = NULL;
 
-    if (asprintf(&dir, "%s/tls", s->run_dir) < 0 ||
+    if (asprintf(&dir, "%s/tls", s->place) < 0 ||
         asprintf(&s->shown_chain, "%s/chain.pem", dir) < 0 ||
         asprintf(&s->shown_key, "%s/key.pem", dir) < 0)
         abort();

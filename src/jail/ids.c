@@ -4,10 +4,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -43,11 +46,12 @@ static void read_foreign_file(struct ids *ids, const char *path)
 
 int ids_open(struct ids *ids, const char *dir, struct err *err)
 {
-    *ids = (struct ids){ .dir = -1 };
+    *ids = (struct ids){ .dir = -1, .root = -1 };
     if (mkdir(dir, 0700) && errno != EEXIST)
         return err_sys(err, "make %s", dir);
     ids->dir = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (ids->dir < 0)
+    ids->root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (ids->dir < 0 || ids->root < 0)
         return err_sys(err, "open %s", dir);
     /* A number is not used again soon: connections of its last user may still be remembered. */
     if (getrandom(&ids->next, sizeof(ids->next), 0) != sizeof(ids->next))
@@ -59,9 +63,11 @@ int ids_open(struct ids *ids, const char *dir, struct err *err)
 
 void ids_close(struct ids *ids)
 {
-    if (ids->dir >= 0)
+    if (ids->dir >= 0) {
         close(ids->dir);
-    ids->dir = -1;
+        closep(&ids->root);
+    }
+    ids->dir = ids->root = -1;
     freep(&ids->foreign);
     ids->foreign = NULL;
     ids->nforeign = 0;
@@ -92,15 +98,32 @@ static int lock_number(const struct ids *ids, uint32_t number)
     return TAKE(fd, -1);
 }
 
-static bool note_is_alive(int lock)
+/* 1 there is one, 0 none, -1 it cannot be read. */
+static int read_note(int lock, char note[static NOTE_BYTES + 1])
 {
-    char note[NOTE_BYTES + 1];
     ssize_t n = pread(lock, note, NOTE_BYTES, 0);
 
     if (n <= 0)
-        return n < 0; /* only what says that it is gone is a witness of that */
+        return n < 0 ? -1 : 0;
     note[n] = 0;
-    return !access(note, F_OK) || (errno != ENOENT && errno != ENOTDIR);
+    return 1;
+}
+
+/* Only what says that it is gone is a witness of that. A keeper hides the run directory from its
+ * sandboxes, and from itself, with mounts of its own. */
+static bool note_is_alive(const struct ids *ids, int lock)
+{
+    struct open_how how = { .flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT };
+    char note[NOTE_BYTES + 1];
+    int fd, there = read_note(lock, note);
+
+    if (there <= 0)
+        return there < 0;
+    fd = (int)syscall(SYS_openat2, ids->root, note, &how, sizeof(how));
+    if (fd < 0)
+        return errno != ENOENT && errno != ENOTDIR;
+    close(fd);
+    return true;
 }
 
 int ids_note(const struct ids_claim *claim, const char *note, struct err *err)
@@ -127,7 +150,7 @@ int ids_take(struct ids *ids, struct ids_claim *out, struct err *err)
         if (number < 2 || is_foreign(ids, number))
             continue; /* 0 and 1 would be the network's own and the gateway's address */
         lock = lock_number(ids, number);
-        if (lock < 0 || note_is_alive(lock))
+        if (lock < 0 || note_is_alive(ids, lock))
             continue;
         *out = (struct ids_claim){ number, TAKE(lock, -1) };
         return 0;
@@ -144,6 +167,20 @@ int ids_retake(struct ids *ids, uint32_t number, struct ids_claim *out, struct e
         return err_set(err, ERR_CONFLICT, "id range %u belongs to another keeper", number);
     *out = (struct ids_claim){ number, lock };
     return 0;
+}
+
+int ids_renote(const struct ids *ids, uint32_t number, const char *from, const char *to,
+               struct err *err)
+{
+    struct ids_claim claim = { number, number < IDS_NUMBERS ? lock_number(ids, number) : -1 };
+    char note[NOTE_BYTES + 1];
+    int r;
+
+    if (claim.lock < 0)
+        return err_set(err, ERR_CONFLICT, "id range %u belongs to another keeper", number);
+    r = read_note(claim.lock, note) > 0 && !strcmp(note, from) ? ids_note(&claim, to, err) : 0;
+    close(claim.lock);
+    return r;
 }
 
 void ids_put(const struct ids *ids, struct ids_claim *claim)
@@ -163,10 +200,10 @@ static void sweep_number(const struct ids *ids, uint32_t number, const char *nam
     AUTO(closep) int fd = openat(ids->dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     struct ids_claim claim = { number, -1 };
 
-    if (fd < 0 || note_is_alive(fd))
+    if (fd < 0 || note_is_alive(ids, fd))
         return;
     claim.lock = lock_number(ids, number);
-    if (claim.lock >= 0 && !note_is_alive(claim.lock))
+    if (claim.lock >= 0 && !note_is_alive(ids, claim.lock))
         ids_put(ids, &claim);
     closep(&claim.lock);
 }

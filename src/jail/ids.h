@@ -21,6 +21,7 @@ struct ids_interval {
 
 struct ids {
     int dir;
+    int root; /* notes are paths from here: of the mounts that we came from */
     uint32_t next;
     struct ids_interval *foreign; /* owned: ranges of /etc/subuid and subgid in our reach */
     size_t nforeign;
@@ -37,6 +38,9 @@ int ids_take(struct ids *ids, struct ids_claim *out, struct err *err);
 int ids_note(const struct ids_claim *claim, const char *note, struct err *err);
 /* For adoption: this number, whose note is ours. */
 int ids_retake(struct ids *ids, uint32_t number, struct ids_claim *out, struct err *err);
+/* The note of this number, if it is `from`, is `to` from now on. */
+int ids_renote(const struct ids *ids, uint32_t number, const char *from, const char *to,
+               struct err *err);
 void ids_put(const struct ids *ids, struct ids_claim *claim); /* forgets the note too */
 void ids_sweep(
     const struct ids *ids); /* removes what killed keepers left: files that stand for nothing */

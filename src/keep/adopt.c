@@ -1,8 +1,9 @@
 /* adopt.c - a record on disk per sandbox that outlives keepers, and finding it again.
  *
- * <run>/boxes/<id> is written before anything of a sandbox is made and again when it has a process.
- * A process is the one that was recorded if boot, pid and start time agree. What is recorded and
- * does not live is taken away: cgroups, layer (unless it is paused: note.c), number. */
+ * <place>/boxes/<id> is written before anything of a sandbox is made and again when it has a
+ * process. A process is the one that was recorded if boot, pid and start time agree. What is
+ * recorded and does not live is taken away: cgroups, layer (unless it is paused: note.c), number.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +40,7 @@ bool adopt_boot(char out[BOOT_ID])
 
 /* Field 22 of /proc/PID/stat; the second field is a name that may hold anything, so count from its
  * closing parenthesis. -1 with errno: it cannot be told, which says nothing about the process. */
-static int start_time(pid_t pid, uint64_t *out)
+int adopt_start_time(pid_t pid, uint64_t *out)
 {
     char path[32], text[1024], *p, *save = NULL, *word;
     AUTO(closep) int fd = -1;
@@ -74,6 +75,8 @@ static void fill_record(const struct box *b, struct boxfile *r)
         .deadline_ms = b->deadline,
         .oom_kills = b->oom_kills,
         .pids_refused = b->pids_refused,
+        .client = b->client_pid,
+        .client_started = b->client_started,
     };
     memcpy(r->id, b->id, sizeof(r->id));
     memcpy(r->name, b->name, sizeof(r->name));
@@ -92,8 +95,8 @@ int adopt_record(struct box *b, struct err *err)
 
     if (k->records < 0)
         return 0;
-    if (b->jail.pid > 0 && !b->started && start_time(b->jail.pid, &b->started) && errno != ENOENT &&
-        errno != ESRCH) /* without it nobody could tell it from another */
+    if (b->jail.pid > 0 && !b->started && adopt_start_time(b->jail.pid, &b->started) &&
+        errno != ENOENT && errno != ESRCH) /* without it nobody could tell it from another */
         return err_sys(err, "record: look at its process");
     fill_record(b, &r);
     bytes.len = 0;
@@ -102,7 +105,7 @@ int adopt_record(struct box *b, struct err *err)
         return err_in(err, "record");
     if (b->jail.pid > 0 || !b->slot)
         return 0;
-    snprintf(note, sizeof(note), "%s/boxes/%s", k->o.run_dir, b->id);
+    snprintf(note, sizeof(note), "%s/boxes/%s", k->place, b->id);
     return ids_note(&b->slot->ids, note, err);
 }
 
@@ -125,37 +128,44 @@ static int read_record(const struct keeper *k, const char *id, struct boxfile *r
     return boxfile_decode(buf_str(&bytes), BOXFILE_RECORD, id, r, unknown, err);
 }
 
-/* Its witness is the kernel: no such process, another boot, another start, or a descriptor that
- * says that it has ended. Whatever else fails on the way leaves it open. */
-enum life adopt_life(const struct boxfile *r, int *pidfd, struct err *err)
+/* Its witness is the kernel: no such process, another start, or a descriptor that says that it has
+ * ended. Whatever else fails on the way leaves it open. */
+enum life adopt_process(pid_t pid, uint64_t began, int *pidfd, struct err *err)
 {
-    char boot[BOOT_ID];
     struct pollfd p = { .events = POLLIN };
     AUTO(closep) int fd = -1;
     uint64_t started = 0;
     int opened, looked;
 
     *pidfd = -1;
-    adopt_boot(boot);
-    if (r->pid <= 0 || memcmp(boot, r->boot, sizeof(boot)))
-        return LIFE_ENDED;
-    fd = (int)syscall(SYS_pidfd_open, r->pid, 0);
+    fd = (int)syscall(SYS_pidfd_open, pid, 0);
     opened = fd < 0 ? errno : 0;
     if (opened == ESRCH)
         return LIFE_ENDED;
     /* read after the descriptor exists: the pid cannot be given to another meanwhile */
-    looked = start_time(r->pid, &started) ? errno : 0;
+    looked = adopt_start_time(pid, &started) ? errno : 0;
     p.fd = fd; /* readable: it has ended, and nobody has collected it yet */
-    if (poll(&p, 1, 0) > 0 || (!looked && r->started && started != r->started))
+    if (poll(&p, 1, 0) > 0 || (!looked && began && started != began))
         return LIFE_ENDED;
-    if (!opened && !looked && r->started)
+    if (!opened && !looked && began)
         return *pidfd = TAKE(fd, -1), LIFE_LIVES;
     if (opened || looked) {
         errno = opened ? opened : looked;
-        err_sys(err, "look at its process %d", r->pid);
+        err_sys(err, "look at its process %d", pid);
     } else
-        err_set(err, ERR_UNAVAILABLE, "its record does not say when its process %d began", r->pid);
+        err_set(err, ERR_UNAVAILABLE, "its record does not say when its process %d began", pid);
     return LIFE_UNKNOWN;
+}
+
+enum life adopt_life(const struct boxfile *r, int *pidfd, struct err *err)
+{
+    char boot[BOOT_ID];
+
+    *pidfd = -1;
+    adopt_boot(boot);
+    return r->pid <= 0 || memcmp(boot, r->boot, sizeof(boot))
+               ? LIFE_ENDED
+               : adopt_process(r->pid, r->started, pidfd, err);
 }
 
 static int take_slot(struct box *b, const struct boxfile *r, struct err *err)
@@ -262,6 +272,8 @@ static struct box *make_adopted(struct keeper *k, const struct boxfile *r, struc
     b->fresh = r->is & BOXFILE_FRESH;
     b->oom_kills = r->oom_kills;
     b->pids_refused = r->pids_refused;
+    b->client_pid = r->client;
+    b->client_started = r->client_started;
     b->jail = (struct jail){ .pid = r->pid, .pidfd = pidfd, .sock = -1, .net = -1 };
     b->cgroup_made = b->socket_made = true;
     b->phase = PHASE_RUNNING;
@@ -291,7 +303,7 @@ static int adopt_one(struct keeper *k, const struct boxfile *r, struct str unkno
         return 0;
     }
     if (b->order.flags & ORDER_TIED)
-        box_end(b, ENDED_LEFT); /* its client was the last keeper's */
+        tie_adopt(b);
     return 0;
 }
 

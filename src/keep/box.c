@@ -55,7 +55,7 @@ struct box *box_new(struct keeper *k, const char *id)
     box_name(k, id, b->name);
     b->family = random_family();
     b->layer = b->mounts = b->jail.pidfd = b->jail.sock = b->jail.net = b->ended.fd = b->report.fd =
-        b->memory.fd = -1;
+        b->memory.fd = b->client.fd = -1;
     b->template.root = -1;
     b->deadline = NEVER;
     list_init(&b->waiting);
@@ -402,6 +402,7 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
         tag_put(BOXFILE_ORDER, r->unknown, &b->unknown, err);
     b->create = (struct pending){ c, r->serial, r->verb };
     b->owner = c;
+    tie_note(b, c);
     if (source_open(b, err) || limits_fill(&b->order.limits, b->template.limits, err)) {
         box_free(b);
         return -1;

@@ -70,6 +70,7 @@ void box_free(struct box *b)
     struct keeper *k = b->keeper;
 
     release(b);
+    tie_forget(b);
     list_remove(&b->all);
     k->nboxes--;
     if (b->noted)

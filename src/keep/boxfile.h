@@ -1,6 +1,6 @@
 /* boxfile.h - what the keeper writes down of a sandbox, as bytes. One table, two kinds of file:
  *
- *   record   <run>/boxes/<id>     of one with processes: enough to find and end them
+ *   record   <place>/boxes/<id>   of one with processes: enough to find and end them
  *   note     <data>/paused/<id>   of a paused one: its files are on disk, and whose they are
  *
  * A file is a head (magic, schema, kind, length, sum) and tagged fields (base/tag.h). Fields that
@@ -14,7 +14,7 @@
 #include "model/order.h"
 
 enum {
-    KEEP_SCHEMA = 3, /* of all the keeper's files. Another number only for what a release before
+    KEEP_SCHEMA = 4, /* of all the keeper's files. Another number only for what a release before
                         would misread: a field more or less is none */
     KEEP_NAME_ROOM = LAYER_NAME_MAX + 1,
     BOOT_ID = 40,
@@ -38,6 +38,8 @@ struct boxfile {
      * machine's clock while no keeper runs ends nothing */
     int64_t deadline_ms;
     uint64_t oom_kills, pids_refused;
+    int32_t client; /* the process that it is tied to (ORDER_TIED); 0: none */
+    uint64_t client_started;
     /* a note */
     char run_dir[ORDER_PATH];
     /* both */

@@ -12,19 +12,19 @@
 #include "base/mem.h"
 #include "io/fdpass.h"
 #include "keep/keep.h"
+#include "keep/rundir.h"
 #include "keep/wire.h"
 
-static int connect_to(struct keep *k, const char *run_dir, int flags, struct err *err)
+static int connect_to(struct keep *k, const char *dir, int flags, struct err *err)
 {
     struct sockaddr_un sa = { .sun_family = AF_UNIX };
     AUTO(closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
 
-    if (snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/keep.sock", run_dir) >=
-        (int)sizeof(sa.sun_path))
-        return err_set(err, ERR_INVALID, "the path %s is too long for a socket", run_dir);
+    if (snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/keep.sock", dir) >= (int)sizeof(sa.sun_path))
+        return err_set(err, ERR_INVALID, "the path %s is too long for a socket", dir);
     if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
         if (errno == ENOENT || errno == ECONNREFUSED)
-            return err_set(err, ERR_NOT_FOUND, "no keeper runs in %s", run_dir);
+            return err_set(err, ERR_NOT_FOUND, "no keeper runs in %s", dir);
         return err_sys(err, "connect to %s", sa.sun_path);
     }
     *k = (struct keep){ .fd = TAKE(fd, -1) };
@@ -38,6 +38,8 @@ int keep_hello(struct keep *k, struct err *err)
     struct keep_request hello = { .verb = KEEP_HELLO,
                                   .u.hello = { KEEP_VERSION, KEEP_VERSION_OLDEST, COVE_VERSION } };
 
+    if (k->owner)
+        hello.u.hello.owner = *k->owner;
     k->version = KEEP_VERSION;
     return keep_send(k, &hello, err);
 }
@@ -54,6 +56,9 @@ int keep_agree(struct keep *k, const struct keep_reply *hello, struct err *err)
                        "%d to %d: start the same release of both",
                        hello->u.hello.release, hello->u.hello.oldest, hello->u.hello.newest,
                        KEEP_VERSION_OLDEST, KEEP_VERSION);
+    if (k->owner && k->heard == KEEP_VERSION && *hello->u.hello.owner.identity &&
+        !keep_owner_same(k->owner, &hello->u.hello.owner))
+        return keep_not_ours(&hello->u.hello.owner, k->owner, err);
     k->version = k->heard;
     return 0;
 }
@@ -75,19 +80,24 @@ static int greet(struct keep *k, struct err *err)
     return more < 0 ? -1 : keep_agree(k, &reply, err);
 }
 
-int keep_connect(struct keep *k, const char *run_dir, struct err *err)
+int keep_connect(struct keep *k, const char *dir, const struct keep_owner *owner, struct err *err)
 {
-    if (connect_to(k, run_dir, 0, err))
+    if (connect_to(k, dir, 0, err))
         return -1;
+    k->owner = owner;
     if (!greet(k, err))
         return 0;
     close(TAKE(k->fd, -1));
     return -1;
 }
 
-int keep_connect_now(struct keep *k, const char *run_dir, struct err *err)
+int keep_connect_now(struct keep *k, const char *dir, const struct keep_owner *owner,
+                     struct err *err)
 {
-    return connect_to(k, run_dir, SOCK_NONBLOCK, err);
+    if (connect_to(k, dir, SOCK_NONBLOCK, err))
+        return -1;
+    k->owner = owner;
+    return 0;
 }
 
 /* If it cannot start, its last word is a reply without a serial that says why. */

@@ -13,12 +13,13 @@
 
 struct keep_options {
     const char *data_dir;
-    const char *run_dir;             /* shared: socket, lock and records are here */
+    const char *run_dir;             /* shared: of all keepers; ours is in keep_place() */
     const char *const *allow_mounts; /* prefixes of host paths; ends with NULL; NULL: none */
     uid_t client_uid;                /* besides root */
     bool rootless;                   /* no privilege: own ids only */
     int socket;                      /* private: the only client; -1: listen in run_dir */
     int lifeline;                    /* shared: it ends at this one's end of file; 0: none */
+    bool *taken;                     /* shared: set when another one has our place; may be NULL */
     enum order_network likely;       /* private: make this kind of network at once ... */
     size_t ahead;                    /* ... and hold so many ready: 0 for a single sandbox */
     void (*progress)(const char *what, const char *where); /* something takes long; may be NULL */
@@ -28,6 +29,30 @@ extern const struct setting keep_settings[];
 
 #define KEEP_DATA_DIR "/var/lib/cove"
 #define KEEP_RUN_DIR  "/run/cove"
+
+/* ---- whose keeper it is: place.c
+ *
+ * <data>/id, random and never changed, names a data directory. What its keeper has in the run
+ * directory is below that name; what all keepers of the machine share is beside it. */
+
+/* As it is: ERR_NOT_FOUND none was made yet. */
+int keep_owner_read(const char *data_dir, struct keep_owner *out, struct err *err);
+/* The same, and makes it, once and on disk, however many try. One that was lost is found again by
+ * the place in run_dir. */
+int keep_owner_make(const char *data_dir, const char *run_dir, struct keep_owner *out,
+                    struct err *err);
+bool keep_owner_same(const struct keep_owner *a, const struct keep_owner *b);
+char *keep_place(const char *run_dir, const struct keep_owner *o); /* the caller frees it */
+
+struct keep_where {                 /* one keeper, to be found again whenever it was restarted */
+    const char *dir;                /* its place */
+    const char *old_dir;            /* where one of a release before may be instead; NULL: none */
+    const struct keep_owner *owner; /* NULL: anybody */
+};
+
+/* Which keeper of a release without identities runs in run_dir itself? UNKNOWN: it is starting. */
+enum keep_old { KEEP_OLD_NONE, KEEP_OLD_OURS, KEEP_OLD_ANOTHERS, KEEP_OLD_UNKNOWN };
+enum keep_old keep_old_one(const char *run_dir, const char *data_dir);
 
 /* Has a newer release used these directories? Then nothing of them may be touched: -1. run_dir may
  * be NULL. */
@@ -48,12 +73,16 @@ struct keep {
     uint32_t version; /* of the wire that it speaks; 0: it has not said hello yet */
     uint32_t heard;   /* the version of the last record from it */
     uint64_t serial;
+    const struct keep_owner *owner; /* whose it has to be; NULL: anybody's */
 };
 
-int keep_connect(struct keep *k, const char *run_dir, struct err *err); /* ERR_NOT_FOUND: none */
+/* dir: where its socket is. owner outlives k. ERR_NOT_FOUND: none is there; ERR_CONFLICT: it is of
+ * another data directory. */
+int keep_connect(struct keep *k, const char *dir, const struct keep_owner *owner, struct err *err);
 /* The same, never waiting, and the descriptor is non-blocking: for a loop, which sends keep_hello()
  * and gives the answer to keep_agree() before anything else. */
-int keep_connect_now(struct keep *k, const char *run_dir, struct err *err);
+int keep_connect_now(struct keep *k, const char *dir, const struct keep_owner *owner,
+                     struct err *err);
 int keep_hello(struct keep *k, struct err *err);
 int keep_agree(struct keep *k, const struct keep_reply *hello, struct err *err);
 int keep_private(struct keep *k, const struct keep_options *o, struct err *err); /* forks */

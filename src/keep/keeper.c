@@ -24,7 +24,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/fdpass.h"
-#include "keep/keeper.h"
+#include "keep/rundir.h"
 #include "keep/statedir.h"
 #include "keep/wire.h"
 #include "keep/zygote_blob.h"
@@ -157,12 +157,13 @@ static void on_client(struct source *s)
     keeper_reply(&p, "", &err, NULL);
 }
 
-static int add_client(struct keeper *k, int fd, struct err *err)
+static int add_client(struct keeper *k, int fd, pid_t pid, struct err *err)
 {
     struct client *c = xcalloc(1, sizeof(*c));
 
-    *c =
-        (struct client){ .source = { fd, on_client }, .keeper = k, .version = KEEP_VERSION_OLDEST };
+    *c = (struct client){
+        .source = { fd, on_client }, .keeper = k, .version = KEEP_VERSION_OLDEST, .pid = pid
+    };
     list_push(&k->clients, &c->all);
     if (!loop_add(&k->loop, &c->source, EPOLLIN, err))
         return 0;
@@ -190,7 +191,7 @@ static void on_connection(struct source *s)
     /* the default holds some forty answers: a client may ask for more than that at once */
     if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &(int){ ANSWER_BYTES }, sizeof(int)))
         log_debug("answers may be few", KV("error", strerrordesc_np(errno)));
-    if (add_client(k, fd, &err))
+    if (add_client(k, fd, peer.pid, &err))
         close(fd);
 }
 
@@ -215,20 +216,6 @@ static void on_lifeline(struct source *s)
 
 /* ---- starting ---- */
 
-static int make_dirs(const char *path, mode_t mode, struct err *err)
-{
-    AUTO(freep) char *copy = xstrdup(path);
-
-    for (char *p = copy + 1; (p = strchr(p, '/')); *p++ = '/') {
-        *p = 0;
-        if (mkdir(copy, 0755) && errno != EEXIST)
-            return err_sys(err, "make %s", copy);
-    }
-    if (mkdir(copy, mode) && errno != EEXIST)
-        return err_sys(err, "make %s", copy);
-    return 0;
-}
-
 /* The first time on a machine takes a second or two: say so. */
 static void tell_of_first_use(const struct keeper *k)
 {
@@ -246,10 +233,10 @@ static int prepare_machine(struct keeper *k, struct err *err)
     AUTO(volume_closep) struct volume *v = NULL;
     char dir[sizeof(KEEP_RUN_DIR "/ids")];
 
-    if (make_dirs(k->o.data_dir, 0700, err))
+    if (keep_make_dirs(k->o.data_dir, 0700, err))
         return -1;
     snprintf(dir, sizeof(dir), "%s/ids", KEEP_RUN_DIR);
-    if (!k->o.rootless && (make_dirs(KEEP_RUN_DIR, 0755, err) || ids_open(&k->ids, dir, err)))
+    if (!k->o.rootless && (keep_make_dirs(KEEP_RUN_DIR, 0755, err) || ids_open(&k->ids, dir, err)))
         return -1;
     if (held_check_volume(k->o.data_dir, false, err))
         return -1;
@@ -258,59 +245,6 @@ static int prepare_machine(struct keeper *k, struct err *err)
                    (k->o.socket < 0 && held_check_volume(k->o.data_dir, true, err))
                ? -1
                : 0;
-}
-
-enum { LOCK_TRIES = 20, LOCK_WAIT_US = 10000 };
-
-/* A child that a killed keeper had just forked holds its lock until it has closed it. */
-static int take_lock(int fd)
-{
-    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB); i++) {
-        if (errno != EWOULDBLOCK || i == LOCK_TRIES)
-            return -1;
-        usleep(LOCK_WAIT_US);
-    }
-    return 0;
-}
-
-static int open_run_dir(struct keeper *k, struct err *err)
-{
-    AUTO(closep) int dir = -1;
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    int fd;
-
-    if (make_dirs(k->o.run_dir, 0755, err))
-        return -1;
-    dir = open(k->o.run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0)
-        return err_sys(err, "open %s", k->o.run_dir);
-    k->lock = openat(dir, "keep.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (k->lock < 0 || take_lock(k->lock))
-        return err_set(err, ERR_CONFLICT, "another keeper runs in %s", k->o.run_dir);
-    if (schema_raise(k->o.run_dir, err) || schema_raise(k->o.data_dir, err))
-        return -1;
-    if (mkdirat(dir, "sockets", 0711) && errno != EEXIST)
-        return err_sys(err, "make %s/sockets", k->o.run_dir);
-    k->records = statedir_open(k->o.run_dir, "boxes", err);
-    k->sockets = openat(dir, "sockets", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (k->records < 0 || held_register(k, err))
-        return -1;
-    if (k->sockets < 0)
-        return err_sys(err, "open %s/sockets", k->o.run_dir);
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    snprintf(sa.sun_path, sizeof(sa.sun_path), "/proc/self/fd/%d/keep.sock", dir);
-    unlinkat(dir, "keep.sock", 0); /* ours by the lock */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || listen(fd, 16) ||
-        fchownat(dir, "keep.sock", k->o.client_uid, (gid_t)-1, 0))
-        return err_sys(err, "listen on %s/keep.sock", k->o.run_dir);
-    k->listener = (struct source){ fd, on_connection };
-    return loop_add(&k->loop, &k->listener, EPOLLIN, err);
-}
-
-/* Before anything else is looked at, let alone changed. */
-int keep_schema_check(const char *data_dir, const char *run_dir, struct err *err)
-{
-    return schema_check(data_dir, err) || (run_dir && schema_check(run_dir, err)) ? -1 : 0;
 }
 
 static int start_zygote(struct keeper *k, struct err *err)
@@ -349,12 +283,18 @@ static int watch_signals(struct keeper *k, struct err *err)
 
 static void init(struct keeper *k, const struct keep_options *o)
 {
-    *k = (struct keeper){
-        .o = *o, .lock = -1, .zygote.sock = -1, .sockets = -1, .records = -1, .notes = -1
-    };
+    *k = (struct keeper){ .o = *o,
+                          .lock = -1,
+                          .old_lock = -1,
+                          .old_dir = -1,
+                          .old_boxes = -1,
+                          .zygote.sock = -1,
+                          .sockets = -1,
+                          .records = -1,
+                          .notes = -1 };
     k->listener.fd = k->signals.fd = k->net_ready.fd = k->reaper.sock = k->ids.dir = -1;
     k->lifeline = (struct source){ o->lifeline ? o->lifeline : -1, on_lifeline };
-    k->outside = -1;
+    k->outside = k->place_dir = -1;
     list_init(&k->clients);
     list_init(&k->boxes);
     list_init(&k->jobs);
@@ -385,6 +325,14 @@ static void hurry_cgroups(const struct keeper *k)
         cgroups_favor_moves(&k->cgroups, KEEP_RUN_DIR "/g");
 }
 
+static int open_place(struct keeper *k, struct err *err)
+{
+    k->listener.ready = on_connection;
+    return rundir_open(k, err) || rundir_listen(k, &k->listener, err)
+               ? -1
+               : loop_add(&k->loop, &k->listener, EPOLLIN, err);
+}
+
 static int start(struct keeper *k, struct err *err)
 {
     char boot[BOOT_ID];
@@ -392,8 +340,6 @@ static int start(struct keeper *k, struct err *err)
     raise_open_files();
     if (!adopt_boot(boot)) /* without it every living sandbox would be one of a former boot */
         return err_sys(err, "read /proc/sys/kernel/random/boot_id");
-    if (keep_schema_check(k->o.data_dir, k->o.socket < 0 ? k->o.run_dir : NULL, err))
-        return -1;
     if (start_zygote(k, err) || loop_open(&k->loop, err) || watch_signals(k, err) ||
         (k->lifeline.fd >= 0 && loop_add(&k->loop, &k->lifeline, EPOLLIN, err)) ||
         prepare_machine(k, err) || slots_start(k, err))
@@ -401,7 +347,7 @@ static int start(struct keeper *k, struct err *err)
     /* in the background from here on, while we do the rest */
     if (k->o.socket >= 0 && !k->o.rootless)
         slots_ahead(k, 1);
-    if (k->o.socket < 0 && open_run_dir(k, err))
+    if (k->o.socket < 0 && open_place(k, err))
         return -1;
     if ((k->o.rootless ? mounts_rootless(k, err) : mounts_own(k, err)) ||
         cgroups_open(&k->cgroups, err))
@@ -410,12 +356,12 @@ static int start(struct keeper *k, struct err *err)
     if (volume_open(k->o.data_dir, &k->volume, err) || source_start(k, err) ||
         (k->o.socket < 0 && reaper_start(k, err)) || note_open(k, err))
         return -1;
-    if (adopt_all(k, err))
+    if ((k->o.socket < 0 && takeover_all(k, err)) || adopt_all(k, err))
         return -1;
     reaper_may_sweep(k);
     if (!k->o.rootless)
         slots_ahead(k, k->wanted[k->o.likely]);
-    return k->o.socket >= 0 ? add_client(k, k->o.socket, err) : 0;
+    return k->o.socket >= 0 ? add_client(k, k->o.socket, 0, err) : 0;
 }
 
 void keeper_unlink(int dir, const char *name)
@@ -466,6 +412,8 @@ static void tick(struct keeper *k)
         b = CONTAINER_OF(k->boxes.next, struct box, all);
         list_remove(&b->all);
         list_push(&k->boxes, &b->all);
+        if (b->phase == PHASE_RUNNING)
+            tie_tick(b);
         if (b->phase == PHASE_RUNNING && b->owner)
             box_measure(b, &ignored);
         else if (b->phase == PHASE_ENDING)
@@ -499,11 +447,10 @@ static void serve(struct keeper *k)
 /* Children are told first and waited for last: they end while we tidy up. */
 static void finish(struct keeper *k)
 {
-    AUTO(freep) char *name = NULL;
     struct client *c;
 
-    if (k->listener.fd >= 0 && asprintf(&name, "%s/keep.sock", k->o.run_dir) > 0)
-        unlink(name); /* while the lock is ours */
+    if (k->listener.fd >= 0) /* while the lock is ours */
+        unlinkat(k->place_dir, "keep.sock", 0);
     zygote_close(&k->zygote);
     jobs_finish(k);
     slots_finish(k);
@@ -522,6 +469,9 @@ static void finish(struct keeper *k)
         free(c);
     }
     loop_close(&k->loop);
+    takeover_end(k);
+    closep(&k->place_dir);
+    freep(&k->place);
 }
 
 /* What a machine cannot hold sandboxes to is said once, before the first one. */
@@ -533,7 +483,7 @@ static void tell(const struct keeper *k)
     for (enum limit_id i = 0; i < LIMIT_COUNT; i++)
         if (bits & 1u << i)
             buf_printf(&names, "%s%s", names.len ? "," : "", limit_rows[i].name);
-    log_info("keeping", KV("data", k->o.data_dir), KV("run", k->o.run_dir),
+    log_info("keeping", KV("data", k->o.data_dir), KV("run", k->place),
              KV("volume", volume_describe(k->volume)));
     if (bits)
         log_warn("limits that are not enforced here (cove doctor says why)",
@@ -565,6 +515,9 @@ int keep_run(const struct keep_options *o, struct err *err)
     prctl(PR_SET_NAME, "cove-keep");
     umask(022);
     signal(SIGPIPE, SIG_IGN);
+    if (keep_schema_check(o->data_dir, o->socket < 0 ? o->run_dir : NULL, err) ||
+        (o->socket < 0 && rundir_take(&k, err)))
+        return -1;
     r = start(&k, err);
     if (!r) {
         if (o->socket < 0)

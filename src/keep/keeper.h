@@ -28,6 +28,7 @@ struct client { /* one connection */
     struct keeper *keeper;
     struct list all;
     uint32_t version; /* of the wire: what it spoke last */
+    pid_t pid;        /* 0: of a private keeper, which ends with it */
 };
 
 struct slot { /* a network namespace made ahead, with the number it was made for */
@@ -104,6 +105,9 @@ struct box { /* one sandbox */
     struct jail jail;
     struct err *fault; /* why it could not be built, while its process is ending; owned */
     struct source ended, report, memory;
+    pid_t client_pid;        /* ORDER_TIED: the process that it is made for; 0: not known */
+    uint64_t client_started; /* ... in clock ticks since boot */
+    struct source client;    /* ... while it is not connected to us, but to our predecessor was */
     int64_t deadline;
     uint64_t oom_kills, pids_refused;
     bool disk_met;
@@ -125,7 +129,12 @@ struct keeper {
     struct keep_options o;
     struct loop loop;
     struct source listener, signals, lifeline;
-    int lock;
+    struct keep_owner owner; /* shared: whose we are, and ... */
+    char *place;             /* ... our own directory in the run directory; NULL: private */
+    int place_dir, lock;
+    /* while we look at what keepers of releases without such places left: their lock, the run
+     * directory, the records in it; -1 */
+    int old_lock, old_dir, old_boxes;
     struct list clients, boxes, jobs, late;
     size_t nboxes;
     struct cgroups cgroups;
@@ -281,8 +290,17 @@ void adopt_forget(const struct box *b);
 /* The id of this boot of the machine. false: not known; a keeper that knew it once always does. */
 bool adopt_boot(char out[BOOT_ID]);
 enum life { LIFE_ENDED, LIFE_LIVES, LIFE_UNKNOWN };
-/* Of the process in a record or note; LIVES: *pidfd is of it. UNKNOWN: err says why. */
+/* Is it the process that was started then? LIVES: *pidfd is of it. UNKNOWN: err says why. */
+enum life adopt_process(pid_t pid, uint64_t began, int *pidfd, struct err *err);
+/* The same of the process in a record or note. */
 enum life adopt_life(const struct boxfile *r, int *pidfd, struct err *err);
+int adopt_start_time(pid_t pid, uint64_t *out); /* in clock ticks since boot; -1 with errno */
+
+/* tie.c: a sandbox that is tied to a client ends with it, also when keepers change meanwhile */
+void tie_note(struct box *b, const struct client *c);
+void tie_adopt(struct box *b); /* ends it if its client is gone */
+void tie_tick(struct box *b);  /* looks again where that could not be told */
+void tie_forget(struct box *b);
 
 /* unread.c: a sandbox with a file that we cannot read, or something else of which is out of reach,
  * is neither served nor taken away; it is looked at again until that works, or its end comes.

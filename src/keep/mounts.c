@@ -89,8 +89,7 @@ int mounts_rootless(struct keeper *k, struct err *err)
     char dir[sizeof(k->stage)];
 
     /* one that is found again after a crash, if its path is short enough for a birth's record */
-    if (k->o.socket < 0 &&
-        snprintf(dir, sizeof(dir), "%s/stage", k->o.run_dir) < (int)sizeof(dir)) {
+    if (k->o.socket < 0 && snprintf(dir, sizeof(dir), "%s/stage", k->place) < (int)sizeof(dir)) {
         memcpy(k->stage, dir, sizeof(dir));
         return mkdir(dir, 0700) && errno != EEXIST ? err_sys(err, "make %s", dir) : 0;
     }

@@ -27,7 +27,7 @@
 #include "base/mem.h"
 #include "io/fdpass.h"
 #include "keep/box_parts.h"
-#include "keep/keeper.h"
+#include "keep/rundir.h"
 
 enum { GROW_CHECK_MS = 100, GRACE_S = 10, SWEEP_MS = 60000, AGAIN_MS = 1000, QUEUE = 256 };
 
@@ -148,6 +148,7 @@ void keeper_let_go(struct keeper *k)
         let_go_slot(s);
     closep(&k->generation->host.lock);
     closep(&k->lock); /* the next keeper does not wait for what we do */
+    takeover_end(k);
 }
 
 /* ---- the process ---- */

@@ -15,6 +15,7 @@ enum {
     KEEP_TEMPLATES_LISTED = 5,
     KEEP_TEMPLATE_KINDS = 3,
     KEEP_RELEASE = 64,
+    KEEP_IDENTITY = 17,
 };
 
 enum keep_verb {
@@ -34,9 +35,17 @@ enum keep_verb {
     KEEP_VERBS
 };
 
+/* A data directory. Identity "": of a release that gave them none. */
+struct keep_owner {
+    char identity[KEEP_IDENTITY];
+    uint64_t device, inode;    /* a copy of it has the same identity, and is another one */
+    char data_dir[ORDER_PATH]; /* for people */
+};
+
 struct keep_hello {
     uint32_t newest, oldest;    /* versions that the sender speaks */
     char release[KEEP_RELEASE]; /* for logs */
+    struct keep_owner owner;    /* of a keeper: whose it is; of a client: whose it has to be */
 };
 
 struct keep_request {

@@ -173,8 +173,8 @@ static int kill_processes(const struct box *b, struct err *err)
     if (cgroups < 0)
         return err_set(err, ERR_UNAVAILABLE,
                        "sandbox %s goes on: without its record and a cgroup v2 its processes "
-                       "cannot be found; mend <run>/boxes/%s",
-                       b->id, b->id);
+                       "cannot be found; mend %s/boxes/%s",
+                       b->id, b->keeper->place, b->id);
     if (cgroup_write(cgroups, b->name, "cgroup.kill", "1") && errno != ENOENT)
         return err_sys(err, "kill the processes of sandbox %s", b->id);
     return 0;

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "keep/box_parts.h"
 #include "keep/keeper.h"
+#include "keep/rundir.h"
 
 struct verb_call {
     struct client *client;
@@ -222,7 +223,7 @@ static int do_stat(struct verb_call *v, struct err *err)
 
 static int do_adopt(struct verb_call *v, struct err *err)
 {
-    v->box->owner = v->client;
+    v->box->owner = v->client; /* also of one that is tied: its client has come back */
     return do_stat(v, err);
 }
 
@@ -231,7 +232,7 @@ static int compare_ids(const void *a, const void *b) { return strcmp(a, b); }
 /* Made for a program that runs now, and gone with it: nobody else's business. */
 static bool is_anothers(const struct box *b, const struct client *c)
 {
-    return b->order.flags & ORDER_TIED && b->owner && b->owner != c;
+    return b->order.flags & ORDER_TIED && (b->owner ? b->owner != c : b->client.fd >= 0);
 }
 
 /* In order of their ids, so that a long list can be read in parts. */
@@ -267,12 +268,15 @@ static int do_templates(struct verb_call *v, struct err *err)
 
 static int do_hello(struct verb_call *v, struct err *err)
 {
+    const struct keep_owner *theirs = &v->r->u.hello.owner, *ours = &v->keeper->owner;
     struct keep_reply reply = { .kind = KEEP_REPLY,
                                 .verb = KEEP_HELLO,
                                 .serial = v->r->serial,
-                                .u.hello = { KEEP_VERSION, KEEP_VERSION_OLDEST, COVE_VERSION } };
+                                .u.hello = { KEEP_VERSION, KEEP_VERSION_OLDEST, COVE_VERSION,
+                                             *ours } };
 
-    (void)err;
+    if (*theirs->identity && *ours->identity && !keep_owner_same(theirs, ours))
+        return keep_not_ours(ours, theirs, err);
     keeper_send(v->client, &reply, NULL, 0);
     return 0;
 }

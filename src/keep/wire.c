@@ -11,6 +11,10 @@ static const struct tag_field hello_fields[] = {
     TAG_ROW(1, TAG_UINT, struct keep_hello, newest),
     TAG_ROW(2, TAG_UINT, struct keep_hello, oldest),
     TAG_ROW(3, TAG_TEXT, struct keep_hello, release),
+    TAG_ROW(4, TAG_TEXT, struct keep_hello, owner.identity),
+    TAG_ROW(5, TAG_UINT, struct keep_hello, owner.device),
+    TAG_ROW(6, TAG_UINT, struct keep_hello, owner.inode),
+    TAG_ROW(7, TAG_TEXT, struct keep_hello, owner.data_dir),
     { 0 },
 };
 

@@ -462,7 +462,7 @@ static int stop_list(void *arg, const char *ref)
     return 1;
 }
 
-int provider_local(const char *run_dir, provider_event_fn *on_event, void *arg,
+int provider_local(const struct keep_where *where, provider_event_fn *on_event, void *arg,
                    struct provider **out, struct err *err)
 {
     struct local *l = xcalloc(1, sizeof(*l));
@@ -470,14 +470,18 @@ int provider_local(const char *run_dir, provider_event_fn *on_event, void *arg,
     struct err last = { 0 };
 
     l->provider = (struct provider){ &local_ops, on_event, arg };
-    l->run_dir = xstrdup(run_dir);
+    l->where = *where;
     local_start(l);
     /* any answer: it speaks our version, and has adopted what its predecessor left */
     while (list(&l->provider, stop_list, NULL, &last)) {
-        if (co_now() < until && !co_sleep(co_in(AGAIN_MS)))
+        if (!l->refused.code && co_now() < until && !co_sleep(co_in(AGAIN_MS)))
             continue;
+        if (l->refused.code)
+            *err = l->refused;
+        else
+            err_set(err, ERR_UNAVAILABLE, "no keeper answers in %s: %s", where->dir, last.msg);
         local_stop(l);
-        return err_set(err, ERR_UNAVAILABLE, "no keeper answers in %s: %s", run_dir, last.msg);
+        return -1;
     }
     *out = &l->provider;
     return 0;

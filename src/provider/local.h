@@ -17,8 +17,9 @@ struct machine { /* one that we hear events of */
 
 struct local {
     struct provider provider;
-    char *run_dir;
-    struct keep keep; /* fd -1 while there is none */
+    struct keep_where where;
+    struct err refused; /* code set: there is a keeper, and it is not for us */
+    struct keep keep;   /* fd -1 while there is none */
     uint64_t serial, epoch;
     bool heard, closing;
     struct co_cond changed; /* there is a connection, or closing */

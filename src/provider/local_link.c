@@ -15,7 +15,7 @@
 #include "io/fdpass.h"
 #include "provider/local.h"
 
-enum { FIRST_PAUSE_MS = 5, LAST_PAUSE_MS = 500, ENDING_MS = 10 };
+enum { FIRST_PAUSE_MS = 5, LAST_PAUSE_MS = 500, ENDING_MS = 10, DENIED_MS = 1000 };
 
 struct ask_wait { /* one request without an answer yet; freed by who waits */
     struct list all;
@@ -48,7 +48,6 @@ void local_put(struct local *l)
     if (--l->users)
         return;
     local_forget_all(l);
-    free(l->run_dir);
     free(l);
 }
 
@@ -60,7 +59,9 @@ static int wait_for_keeper(struct local *l, int64_t until, struct err *err)
     int64_t bound = MIN(until, co_in(provider_limits.wait_ms));
 
     while (l->keep.fd < 0 && !l->closing)
-        if (co_cond_wait(&l->changed, bound))
+        if (l->refused.code)
+            return err_set(err, ERR_UNAVAILABLE, "%s", l->refused.msg);
+        else if (co_cond_wait(&l->changed, bound))
             return err_set(err, ERR_UNAVAILABLE,
                            errno == ECANCELED ? "the call was given up"
                                               : "the keeper is not running: try again");
@@ -295,9 +296,12 @@ static int greet(struct keep *k, struct err *err)
 
 static int connect_and_greet(struct local *l, struct err *err)
 {
+    const struct keep_where *w = &l->where;
     struct keep k;
 
-    if (keep_connect_now(&k, l->run_dir, err))
+    if (keep_connect_now(&k, w->dir, w->owner, err) &&
+        (err->code != ERR_NOT_FOUND || !w->old_dir ||
+         keep_connect_now(&k, w->old_dir, w->owner, err)))
         return -1;
     if (greet(&k, err)) {
         co_close(k.fd);
@@ -307,18 +311,32 @@ static int connect_and_greet(struct local *l, struct err *err)
     return 0;
 }
 
+/* Trying again does not help. A socket has its owner only a moment after it has its name. */
+static bool is_final(const struct err *err, int64_t since)
+{
+    return err->code == ERR_CONFLICT || err->code == ERR_UNSUPPORTED ||
+           (err->code == ERR_DENIED && co_now() > since + DENIED_MS);
+}
+
 static int reach(struct local *l)
 {
-    int64_t pause = FIRST_PAUSE_MS;
+    int64_t pause = FIRST_PAUSE_MS, since = co_now();
     struct err err = { 0 };
 
+    l->refused.code = ERR_NONE;
     while (!l->closing && connect_and_greet(l, &err)) {
-        if (err.code == ERR_UNSUPPORTED && pause == FIRST_PAUSE_MS)
+        if (is_final(&err, since) && !l->refused.code) {
             log_error("the keeper cannot be used", KV("error", err.msg));
+            l->refused = err;
+            co_cond_wake(&l->changed);
+        }
+        if (err.code == ERR_NOT_FOUND)
+            l->refused.code = ERR_NONE; /* it has gone: the next one may be ours */
         if (co_sleep(co_in(pause)))
             return -1;
         pause = MIN(pause * 2, (int64_t)LAST_PAUSE_MS / 5);
     }
+    l->refused.code = ERR_NONE;
     return l->closing ? -1 : 0;
 }
 

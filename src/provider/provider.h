@@ -113,10 +113,12 @@ struct provider_limits {
 extern struct provider_limits provider_limits;
 extern const struct setting provider_settings[];
 
-/* Machines of this computer through its keeper, whose socket is in run_dir. In a coroutine: waits
- * for a keeper that is just starting. Reconnects by itself when the keeper was restarted; calls
- * meanwhile wait a bounded time, then are ERR_UNAVAILABLE. */
-int provider_local(const char *run_dir, provider_event_fn *on_event, void *arg,
+/* Machines of this computer through its keeper, at a place that outlives this call. In a coroutine:
+ * waits for a keeper that is just starting; one of another data directory is ERR_CONFLICT.
+ * Reconnects by itself when the keeper was restarted; calls meanwhile wait a bounded time, then are
+ * ERR_UNAVAILABLE. */
+struct keep_where;
+int provider_local(const struct keep_where *where, provider_event_fn *on_event, void *arg,
                    struct provider **out, struct err *err);
 
 /* In memory, for tests: machines are records that end at their lifetime, templates are those of a

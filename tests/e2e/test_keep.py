@@ -455,7 +455,7 @@ def test_cove_run_uses_a_keeper_that_runs(client, keeper, cove):
         [*words, "sh", "-c", "echo up; sleep 60"], stdout=subprocess.PIPE, env=CLEAR
     )
     assert process.stdout.readline() == b"up\n"
-    records = keeper.run_dir / "boxes"
+    records = keeper.place / "boxes"
     assert len(os.listdir(records)) == 1
     assert client.list() == []          # it is another's, and goes with it
     process.kill()

@@ -158,40 +158,65 @@ def test_an_adopted_one_that_dies_is_told(start_keeper):
 
 
 def test_a_tied_one_does_not_outlive_its_client_and_keeper(start_keeper):
-    """Its client was connected to the dead keeper: nobody can be tied to the new one."""
+    """It is tied to the process that asked for it, and lives as long as that one."""
     keeper = start_keeper()
+    made, there = os.pipe()
+    pid_of_client = os.fork()
+    if not pid_of_client:
+        with keeper.client() as client:
+            os.write(there, str(client.create("one", flags=TIED).state["pid"]).encode())
+            signal.pause()
+    pid = int(os.read(made, 20))
+    os.close(made), os.close(there)
+    keeper.kill()
+    keeper.start()
     with keeper.client() as client:
-        pid = client.create("one", flags=TIED).state["pid"]
-        keeper.kill()
+        assert client.stat("one")["pid"] == pid and not gone(pid)
+        assert client.list() == []      # it is nobody else's business
+        os.kill(pid_of_client, signal.SIGKILL)
+        os.waitpid(pid_of_client, 0)
+        wait_until(lambda: gone(pid), "it has ended")
+        wait_until(lambda: not cgroups_named(f"box-{full('one').decode()}"), "it is forgotten")
+
+
+def test_one_whose_client_died_with_the_keeper_has_ended(start_keeper):
+    keeper = start_keeper()
+    made, there = os.pipe()
+    pid_of_client = os.fork()
+    if not pid_of_client:
+        with keeper.client() as client:
+            os.write(there, str(client.create("one", flags=TIED).state["pid"]).encode())
+            signal.pause()
+    pid = int(os.read(made, 20))
+    os.close(made), os.close(there)
+    keeper.kill()
+    os.kill(pid_of_client, signal.SIGKILL)
+    os.waitpid(pid_of_client, 0)
+    assert not gone(pid)
     keeper.start()
     wait_until(lambda: gone(pid), "it has ended")
-    with keeper.client() as client:
-        wait_until(lambda: client.list() == [], "it is forgotten")
 
 
-def test_cove_run_says_when_its_keeper_has_gone(start_keeper, cove):
+@pytest.mark.parametrize("how", ["killed", "stopped", "killed for good"])
+def test_cove_run_goes_on_when_its_keeper_is_restarted(start_keeper, cove, how):
+    """Its output is whole, its status right, and its sandbox ends with it: by the next keeper, or by itself."""
     keeper = start_keeper()
-    process = subprocess.Popen(
-        [
-            COVE,
-            "run",
-            "--data-dir",
-            cove.data,
-            "--run-dir",
-            keeper.run_dir,
-            "sh",
-            "-c",
-            "echo up; sleep 60",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=CLEAR,
-    )
+    words = [COVE, "run", "--data-dir", cove.data, "--run-dir", keeper.run_dir, "sh", "-c",
+             "echo up; sleep 1; echo down; exit 7"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=CLEAR)
     assert process.stdout.readline() == b"up\n"
-    keeper.kill()
-    out, err = process.communicate(timeout=10)
-    assert process.returncode == 125
-    assert err == b"cove run: the keeper has ended\n"
+    id, = os.listdir(keeper.place / "boxes")
+    keeper.stop() if how == "stopped" else keeper.kill()
+    pids = [int(pid) for path in cgroups_named(f"box-{id}") for pid in (path / "cgroup.procs").read_text().split()]
+    assert pids
+    if how != "killed for good":
+        keeper.start()
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (7, b"down\n", b"")
+    wait_until(lambda: all(gone(pid) for pid in pids), "its processes have ended")
+    if how == "killed for good":
+        keeper.start()
+    wait_until(lambda: not os.listdir(keeper.place / "boxes"), "it is forgotten")
 
 
 def test_ports_of_an_adopted_one_are_reached(start_keeper):
@@ -244,7 +269,7 @@ def check_nothing_left(keeper, cove, ids):
     layers, notes = cove.data / "volume" / "layers", cove.data / "paused"
 
     def left():
-        return [*cgroups_named(mine), *layers.glob(mine), *keeper.run_dir.glob("*/*"),
+        return [*cgroups_named(mine), *layers.glob(mine), *keeper.place.glob("*/*"),
                 *notes.glob(f"{ids}{Names.suffix()}")]
 
     collect_orphans()
@@ -335,7 +360,7 @@ def test_records_that_cannot_be_read_are_set_aside_and_stay(start_keeper):
     keeper = start_keeper()
     with keeper.client() as client:
         client.create("one")
-    boxes = keeper.run_dir / "boxes"
+    boxes = keeper.place / "boxes"
     record = (boxes / full("one").decode()).read_bytes()
     keeper.kill()
     (boxes / "short").write_bytes(b"x")
@@ -364,7 +389,7 @@ def test_a_sandbox_whose_record_cannot_be_read_lives_on_and_comes_back(start_kee
     with keeper.client() as client:
         pid = client.create("one").state["pid"]
         client.wire("one").run("sh", "-c", "echo kept > /home/user/file")
-    file = keeper.run_dir / "boxes" / full("one").decode()
+    file = keeper.place / "boxes" / full("one").decode()
     record = file.read_bytes()
     keeper.kill()
     file.write_bytes(record[:-1] + bytes([record[-1] ^ 1]))

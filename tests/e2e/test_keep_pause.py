@@ -70,7 +70,7 @@ def restart_machine(keeper, data, pids, keep_run=True):
     keeper.kill()
     for pid in pids:
         end(pid)
-    records = list(pathlib.Path(keeper.run_dir, "boxes").iterdir())
+    records = list(pathlib.Path(keeper.place, "boxes").iterdir())
     set_former_boot(data / "boot")
     for path in [*(data / "paused").iterdir(), *records]:
         boxfile.set_boot(path, FORMER)

@@ -301,16 +301,16 @@ def ask_as(uid, run_dir):
 
 
 def test_a_stranger_is_turned_away(keeper):
-    assert ask_as(NOBODY, keeper.run_dir) == "PermissionError"
-    os.chmod(keeper.run_dir / "keep.sock", 0o777)   # even where the file would let it
-    assert ask_as(NOBODY, keeper.run_dir) not in ("[]", "PermissionError", "nothing")
+    assert ask_as(NOBODY, keeper.place) == "PermissionError"
+    os.chmod(keeper.place / "keep.sock", 0o777)   # even where the file would let it
+    assert ask_as(NOBODY, keeper.place) not in ("[]", "PermissionError", "nothing")
     assert "a stranger was turned away" in keeper.log.read_text()
 
 
 def test_the_user_it_serves_is_not(start_keeper):
     keeper = start_keeper("--client", "nobody")
-    assert ask_as(NOBODY, keeper.run_dir) == "[]"
-    assert ask_as(1, keeper.run_dir) != "[]"
+    assert ask_as(NOBODY, keeper.place) == "[]"
+    assert ask_as(1, keeper.place) != "[]"
 
 
 def test_a_second_keeper_in_the_same_directory_is_refused(keeper, cove):
@@ -322,7 +322,7 @@ def test_a_second_keeper_in_the_same_directory_is_refused(keeper, cove):
         timeout=20,
     )
     assert done.returncode == 1
-    assert done.stderr.strip().endswith(f"another keeper runs in {keeper.run_dir}")
+    assert done.stderr.strip().endswith(f"another keeper runs in {keeper.place}")
     with keeper.client() as client:
         assert client.list() == []
 
@@ -353,4 +353,4 @@ def test_the_bound_on_sandboxes_holds(start_keeper):
 
 def test_a_stream_socket_is_not_spoken_to(keeper):
     with socket.socket(socket.AF_UNIX) as s, pytest.raises(OSError):
-        s.connect(str(keeper.run_dir / "keep.sock"))
+        s.connect(str(keeper.place / "keep.sock"))

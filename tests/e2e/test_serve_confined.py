@@ -118,7 +118,7 @@ def test_its_root_holds_little_and_nothing_of_others(confined, pid):
     assert os.listdir(inside) == ["serve"]
     assert (confined.data / "admin.key").exists() and (confined.data / "volume").exists()
     for above in (inside.parent, inside.parent.parent):
-        assert set(os.listdir(above)) <= {*confined.data.parts, *confined.run_dir.parts}
+        assert set(os.listdir(above)) <= {*confined.data.parts, *confined.place.parts}
 
 
 def test_nothing_can_be_written_but_its_state(confined, pid):
@@ -134,7 +134,7 @@ def test_nothing_can_be_written_but_its_state(confined, pid):
 
 
 def test_what_it_could_do_with_files(confined):
-    data, run = confined.data, confined.run_dir
+    data, run = confined.data, confined.place
 
     def attempt():
         make = os.O_CREAT | os.O_WRONLY
@@ -189,10 +189,10 @@ def test_nobody_can_look_into_it(confined, pid):
 
 
 def test_a_stranger_does_not_reach_the_keeper(confined):
-    mode = (confined.run_dir / "keep.sock").stat()
+    mode = (confined.place / "keep.sock").stat()
     assert mode.st_uid == NOBODYS_ID
     script = (f"import socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-              f"s.connect('{confined.run_dir}/keep.sock'); s.send(b'x'); print(s.recv(1))")
+              f"s.connect('{confined.place}/keep.sock'); s.send(b'x'); print(s.recv(1))")
     done = subprocess.run(["/usr/bin/python3", "-c", script], user=65534, group=65534,
                           extra_groups=[], capture_output=True, text=True)
     assert done.returncode != 0 and "PermissionError" in done.stderr, done
@@ -228,7 +228,7 @@ def test_a_key_that_only_root_can_read_serves_and_is_followed(folder, certified)
     try:
         assert server.url.startswith("https://")
         first = serial(server, certified)
-        copy = server.run_dir / "tls/key.pem"
+        copy = server.place / "tls/key.pem"
         mode = copy.stat()
         assert (stat.S_IMODE(mode.st_mode), mode.st_uid, mode.st_gid) == (0o440, 0, NOBODYS_ID)
         assert not any(one.startswith(str(certified)) for one in

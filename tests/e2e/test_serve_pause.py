@@ -485,7 +485,7 @@ def kill_all(pids):
 def kill_server(own):
     """kill -9 of the monitor, the server, the keeper and its helpers."""
     kill_all([own.process.pid, *(pid for pid in descendants(own.process.pid) if pid not in
-                                 set(processes_of(os.listdir(own.run_dir / "boxes"))))])
+                                 set(processes_of(os.listdir(own.place / "boxes"))))])
     own.process.wait()
     own.process.stdout.close()
 
@@ -522,7 +522,7 @@ def test_kill_9_of_everything_at_any_moment(own):
 def of_former_boot(own):
     boot = own.data / "boot"
     boot.write_bytes(FORMER + boot.read_bytes()[len(FORMER):])
-    for path in [*(own.data / "paused").iterdir(), *(own.run_dir / "boxes").iterdir()]:
+    for path in [*(own.data / "paused").iterdir(), *(own.place / "boxes").iterdir()]:
         boxfile.set_boot(path, FORMER)
 
 
@@ -535,7 +535,7 @@ def test_a_restart_of_the_machine(own):
     paused.commands.run("sudo sh -c 'echo kept > /etc/kept; rm /etc/issue.net; touch /usr/local/kept'; true")
     running = Sandbox.create(timeout=600, **own.sdk())
     paused.pause()
-    inside = list(processes_of(os.listdir(own.run_dir / "boxes")))
+    inside = list(processes_of(os.listdir(own.place / "boxes")))
     kill_server(own)
     kill_all(inside)
     of_former_boot(own)

@@ -16,6 +16,7 @@ from e2b.exceptions import SandboxException
 from helpers import machine, proc
 from helpers.cove import CLEAR, for_anybody
 from helpers.guest import SANITIZED, SLOWER
+from helpers.place import place as own
 from helpers.proc import wait_until
 from helpers.serve import Serve
 
@@ -186,7 +187,7 @@ def test_one_whose_record_is_damaged_ends_when_its_processes_can_be_found(start,
     server = start()
     sandbox = Sandbox.create(**server.sdk(timeout=120))
     id = sandbox.sandbox_id
-    record = place / "run/boxes" / id
+    record = own(place / "run", place / "data") / "boxes" / id
     good = record.read_bytes()
     record.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     os.kill(server.part("cove-keep"), signal.SIGKILL)
@@ -213,7 +214,7 @@ def test_an_ephemeral_one_leaves_nothing(place):
 
     wait_until(lambda: not left(), f"left behind: {left()}", 10 * SLOWER)
     assert not list((place / "data/volume/layers").iterdir())
-    assert not list((place / "run/boxes").iterdir())
+    assert not list((own(place / "run", place / "data") / "boxes").iterdir())
 
 
 def test_the_server_gives_up_what_it_can(start):

@@ -9,7 +9,6 @@ import subprocess
 from helpers.cove import CLEAR
 from world import VOLUME, World, wait_for
 
-TRIES = 6
 CLIENT = "nobody"                       # whom the server becomes, by name: the keeper is told
 
 
@@ -18,17 +17,14 @@ class Apart(World):
     program_of_keeper, shared = None, None          # to be set before it is made
 
     def start(self):
-        """The server's monitor gives up when its own keeper, which finds the place taken, has ended three times
-        before the server was ready: that is a matter of luck, and tried again."""
+        """Its own keeper finds the place taken."""
         if not self.keep:
             self.start_keeper(self.program_of_keeper)
-        for left in reversed(range(TRIES)):
-            try:
-                return super().start()
-            except AssertionError:
-                if self.process.wait(10) == 0 or not left:
-                    self.keep.kill()
-                    raise
+        try:
+            super().start()
+        except AssertionError:
+            self.keep.kill()
+            raise
 
     def start_keeper(self, program):
         self.folder.mkdir(exist_ok=True)
@@ -44,10 +40,10 @@ class Apart(World):
     def keeper_answers(self):
         assert self.keep.poll() is None, (self.folder / "keep.log").read_text()[-2000:]
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:
-            return one.connect_ex(str(pathlib.Path(self.run_dir, "keep.sock"))) == 0
+            return one.connect_ex(str(pathlib.Path(self.place, "keep.sock"))) == 0
 
     def end_keeper(self):
-        """The server's own one takes its place within five seconds."""
+        """The server's own one takes its place within two seconds."""
         self.keep.send_signal(signal.SIGTERM)
         assert self.keep.wait(30) == 0, (self.folder / "keep.log").read_text()[-2000:]
         self.keep = None

@@ -148,7 +148,7 @@ class Household:
         boot is another one."""
         boot = open("/proc/sys/kernel/random/boot_id", "rb").read().strip()
         world = self.world
-        for ident in os.listdir(world.run_dir / "boxes"):
+        for ident in os.listdir(world.place / "boxes"):
             for pid in world.inside(ident):
                 with contextlib.suppress(ProcessLookupError):   # it went with the one before
                     os.kill(pid, signal.SIGKILL)

@@ -77,7 +77,7 @@ def test_a_guest_killed_while_nobody_serves_is_told_afterwards(world):
 def test_a_pid_that_was_given_to_another_is_not_taken_for_a_sandbox(world):
     """The record says which process it was by its start time: that of another is never signalled."""
     box = world.box()
-    path = world.run_dir / "boxes" / box.id
+    path = world.place / "boxes" / box.id
     time.sleep(0.1)                     # start times count in hundredths of a second
     stranger = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
     try:

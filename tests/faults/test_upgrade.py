@@ -153,7 +153,7 @@ def inside(items, *tags):
 
 def all_plus(world, house):
     """Every file of the household has what only `plus` knows: in it, in its order, its limits and its mounts."""
-    for path in [*(world.run_dir / "boxes").iterdir(), *(world.data / "paused").iterdir()]:
+    for path in [*(world.place / "boxes").iterdir(), *(world.data / "paused").iterdir()]:
         if path.name in house.ids:
             _, _, items = boxfile.read(path)
             order, = inside(items, ORDER)
@@ -191,7 +191,7 @@ def test_a_release_with_fewer_fields_there_and_back(begin, how):
 # ---- a newer schema: the old release refuses, and nothing is lost
 
 @pytest.mark.parametrize("how", ["kill", "end"])
-@pytest.mark.parametrize("new, old", [("schema", "current"), ("current", "raw")])
+@pytest.mark.parametrize("new, old", [("schema", "current"), *(("current", name) for name in BEFORE)])
 def test_an_older_release_refuses_and_touches_nothing(begin, new, old, how):
     world, house = begin(old)
     upgrade(world, house, new, how)
@@ -214,8 +214,8 @@ def test_an_older_release_refuses_and_touches_nothing(begin, new, old, how):
 
 # ---- keeper and server of different releases
 
-@pytest.mark.parametrize("keeper, server", [("raw", "current"), ("current", "raw"), ("plus", "current"),
-                                            ("current", "plus"), ("minus", "current"), ("current", "minus")])
+@pytest.mark.parametrize("keeper, server", [("raw", "current"), ("plus", "current"), ("current", "plus"),
+                                            ("minus", "current"), ("current", "minus")])
 def test_a_keeper_and_a_server_of_different_releases(begin, shared, keeper, server):
     class Mixed(Apart):
         pass
@@ -223,7 +223,7 @@ def test_a_keeper_and_a_server_of_different_releases(begin, shared, keeper, serv
     Mixed.program_of_keeper, Mixed.shared = program(keeper), shared
     world, house = begin(server, "--user", CLIENT, kind=Mixed)
     if server == "plus":                # the keeper remembers what it was ordered
-        for path in (world.run_dir / "boxes").iterdir():
+        for path in (world.place / "boxes").iterdir():
             order, = inside(boxfile.read(path)[2], ORDER)
             assert plus_values(order) == [variants.PLUS_VALUE], path
     house.all_as_it_was()
@@ -233,14 +233,28 @@ def test_a_keeper_and_a_server_of_different_releases(begin, shared, keeper, serv
     world.signal(signal.SIGKILL, "monitor", "server")
     world.start()
     house.all_as_it_was()
-    if server == "raw":                 # its own keeper would be one
-        check_use(world, house)
-        return
     house.stream()
     world.end_keeper()                  # the server has to do with one of its own release from now on
     wait_for(lambda: can_make(world), "no keeper takes its place", 20, 0.2)
     house.all_as_it_was()
     house.stream_came_whole()
+    check_use(world, house)
+
+
+def test_an_older_server_is_not_served_by_a_newer_keeper(begin, shared):
+    """It would take every sandbox that its store does not know for nobody's, and cannot say of which data directory it
+    is: the keeper is not where it looks, and its own refuses the directory."""
+    class Mixed(Apart):
+        pass
+
+    Mixed.program_of_keeper, Mixed.shared = program("current"), shared
+    world, house = begin("current", "--user", CLIENT, kind=Mixed)
+    world.signal(signal.SIGKILL, "monitor", "server")
+    refused(world, program("raw"))
+    tally.injected("downgrade")
+    house.processes_live()
+    world.start()
+    house.all_as_it_was()
     check_use(world, house)
 
 
@@ -259,7 +273,7 @@ DAMAGE = {
 def test_what_cannot_be_read_is_kept_and_comes_back(begin, damage):
     """A note of files without processes; a record; and a note of frozen processes, whose record is enough."""
     world, house = begin("current")
-    note, record = world.data / "paused" / house.files.id, world.run_dir / "boxes" / house.running.id
+    note, record = world.data / "paused" / house.files.id, world.place / "boxes" / house.running.id
     lost = {note: house.files, record: house.running}
     paths = [*lost, world.data / "paused" / house.paused.id]
     stop(world, "kill")
@@ -298,7 +312,7 @@ def test_an_empty_record_beside_a_note(begin):
     processes it is damage."""
     world, house = begin("current")
     stop(world, "kill")
-    woken, frozen = (world.run_dir / "boxes" / box.id for box in (house.files, house.paused))
+    woken, frozen = (world.place / "boxes" / box.id for box in (house.files, house.paused))
     good = frozen.read_bytes()
     woken.write_bytes(b"")
     frozen.write_bytes(b"")
@@ -316,9 +330,9 @@ def test_an_empty_record_beside_a_note(begin):
 def test_what_cannot_be_read_can_be_ended(begin):
     world, house = begin("current")
     stop(world, "kill")
-    for path in (world.data / "paused" / house.files.id, world.run_dir / "boxes" / house.running.id):
+    for path in (world.data / "paused" / house.files.id, world.place / "boxes" / house.running.id):
         DAMAGE["changed"](path, path.read_bytes())
     world.start()
     house.can_end(but=".damaged")
-    for path in (world.data / "paused", world.run_dir / "boxes"):
+    for path in (world.data / "paused", world.place / "boxes"):
         assert [name.suffix for name in path.iterdir() if house.ids & {name.stem}] == [".damaged"]

@@ -153,7 +153,7 @@ class World(Serve):
 
     def traces(self, ident, but=None):
         """Everything on the machine that carries the name of one sandbox. but: how those end that may."""
-        places = [self.run_dir / "boxes", self.run_dir / "sockets", self.data / "paused", self.data / "volume/layers"]
+        places = [self.place / "boxes", self.place / "sockets", self.data / "paused", self.data / "volume/layers"]
         places += [pathlib.Path(path) for top in machine_cgroups() for path in (f"{top}/cove",)]
         found = []
         for place in places:
@@ -202,7 +202,7 @@ class World(Serve):
     def recorded(self):
         """Sandboxes that the next keeper would find; a damaged file is nobody's."""
         try:
-            return [name for name in os.listdir(self.run_dir / "boxes") if not name.endswith(".damaged")]
+            return [name for name in os.listdir(self.place / "boxes") if not name.endswith(".damaged")]
         except OSError:
             return []
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +24,8 @@
 enum rig_word { RIG_START = 's', RIG_KILL = 'k' };
 
 static struct keeper_rig {
-    char dir[64], data[80], run[80];
+    char dir[64], data[80], run[80], place[100];
+    struct keep_owner whose;
     int nurse; /* a socket */
     pid_t pid, owner;
 } keeper_rig = { .nurse = -1 };
@@ -55,7 +57,7 @@ static void keeper_rig_kill_all(void)
     struct keep_reply list, reply;
     struct err err = { 0 };
 
-    if (keep_connect(&k, keeper_rig.run, &err))
+    if (keep_connect(&k, keeper_rig.place, &keeper_rig.whose, &err))
         return;
     while (!keep_call(&k, &q, &list, NULL, NULL, NULL, NULL, &err) && list.u.list.count)
         for (uint32_t i = 0; i < list.u.list.count; i++) {
@@ -130,6 +132,7 @@ static const char *keeper_rig_start(void)
 {
     int pair[2];
     pid_t pid;
+    struct err err = { 0 };
 
     if (keeper_rig.nurse >= 0)
         return keeper_rig.run;
@@ -141,6 +144,10 @@ static const char *keeper_rig_start(void)
     CHECK(mkdtemp(keeper_rig.dir));
     snprintf(keeper_rig.data, sizeof(keeper_rig.data), "%s/data", keeper_rig.dir);
     snprintf(keeper_rig.run, sizeof(keeper_rig.run), "%s/run", keeper_rig.dir);
+    CHECK_INT(mkdir(keeper_rig.data, 0700), 0);
+    CHECK_INT(keep_owner_make(keeper_rig.data, keeper_rig.run, &keeper_rig.whose, &err), 0);
+    snprintf(keeper_rig.place, sizeof(keeper_rig.place), "%s/%s", keeper_rig.run,
+             keeper_rig.whose.identity);
     volume_options.initial_bytes = 256 << 20;
     CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     fflush(stdout);

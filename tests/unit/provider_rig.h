@@ -97,7 +97,8 @@ UNUSED static struct provider *open_local(void)
     struct provider *out = NULL;
     struct err err = { 0 };
 
-    if (provider_local(keeper_rig.run, on_event, NULL, &out, &err))
+    if (provider_local(&(struct keep_where){ keeper_rig.place, NULL, &keeper_rig.whose }, on_event,
+                       NULL, &out, &err))
         test_fail(__FILE__, __LINE__, "%s", err.msg);
     return out;
 }

@@ -187,7 +187,7 @@ TEST(a_file_of_a_newer_schema_is_not_taken_for_a_damaged_one)
     write_file(BOXFILE_RECORD, (struct str){ 0 });
     bytes.data[4] = KEEP_SCHEMA + 1;
     check_refused(BOXFILE_RECORD, "a1", ERR_UNSUPPORTED,
-                  "a newer release wrote it (schema 4; this one knows 3)");
+                  "a newer release wrote it (schema 5; this one knows 4)");
 }
 
 /* ---- what release 46eceed wrote ---- */

@@ -181,7 +181,7 @@ static int listen_inside(const char *name, bool v6)
     int fd = -1;
 
     snprintf(q.id, sizeof(q.id), "%s", ref_of(name));
-    CHECK_INT(keep_connect(&k, keeper_rig.run, &err), 0);
+    CHECK_INT(keep_connect(&k, keeper_rig.place, &keeper_rig.whose, &err), 0);
     CHECK_INT(keep_call(&k, &q, &reply, &fd, &n, NULL, NULL, &err), 0);
     keep_close(&k);
     CHECK_INT(v6 ? bind(fd, (struct sockaddr *)&a6, sizeof(a6))

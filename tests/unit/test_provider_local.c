@@ -29,7 +29,7 @@ LOCAL(another_programs_machine_is_not_listed)
 
     snprintf(q.id, sizeof(q.id), "%s", ref_of("tied"));
     snprintf(q.u.create.template, sizeof(q.u.create.template), "host");
-    CHECK_INT(keep_connect(&k, keeper_rig.run, &err), 0);
+    CHECK_INT(keep_connect(&k, keeper_rig.place, &keeper_rig.whose, &err), 0);
     CHECK_INT(keep_call(&k, &q, &reply, NULL, NULL, NULL, NULL, &err), 0);
     CHECK_INT(listed("tied").found, 0);
     keep_close(&k);
@@ -70,7 +70,7 @@ LOCAL(what_ended_while_no_keeper_ran_is_told)
 
     must_make("gone");
     snprintf(q.id, sizeof(q.id), "%s", ref_of("gone"));
-    CHECK_INT(keep_connect(&k, keeper_rig.run, &err), 0);
+    CHECK_INT(keep_connect(&k, keeper_rig.place, &keeper_rig.whose, &err), 0);
     CHECK_INT(keep_call(&k, &q, &reply, NULL, NULL, NULL, NULL, &err), 0);
     keep_close(&k);
     p1.fd = (int)syscall(SYS_pidfd_open, reply.u.state.pid, 0);
@@ -142,7 +142,9 @@ LOCAL(without_a_keeper_calls_fail_in_time)
     CHECK_INT(p->ops->stat(p, ref_of("w"), &state, &err), -1);
     CHECK_INT(err.code, ERR_UNAVAILABLE);
     CHECK(strstr(err.msg, "keeper"));
-    CHECK_INT(provider_local(keeper_rig.dir, on_event, NULL, &none, &err), -1);
+    CHECK_INT(
+        provider_local(&(struct keep_where){ .dir = keeper_rig.dir }, on_event, NULL, &none, &err),
+        -1);
     CHECK_INT(err.code, ERR_UNAVAILABLE);
     provider_limits = had;
     keeper_rig_say(RIG_START);

@@ -65,7 +65,7 @@ TEST(a_directory_without_a_schema_is_taken_and_stamped)
     in_new_directory();
     CHECK_INT(schema_check(dir, &err), 0);
     CHECK_INT(schema_raise(dir, &err), 0);
-    check_text("schema", "3\n");
+    check_text("schema", "4\n");
     CHECK_INT(schema_check(dir, &err), 0);
     CHECK_INT(schema_raise(dir, &err), 0);
     leave_directory();
@@ -74,17 +74,17 @@ TEST(a_directory_without_a_schema_is_taken_and_stamped)
 TEST(a_newer_schema_is_refused_and_an_older_one_raised)
 {
     in_new_directory();
-    put("schema", "4\n");
+    put("schema", "5\n");
     CHECK_INT(schema_check(dir, &err), -1);
     CHECK_INT(err.code, ERR_CONFLICT);
-    CHECK(strstr(err.msg, "was used by a newer release of Cove (schema 4; this one knows 3)"));
-    put("schema", "2");
+    CHECK(strstr(err.msg, "was used by a newer release of Cove (schema 5; this one knows 4)"));
+    put("schema", "3");
     CHECK_INT(schema_check(dir, &err), 0);
     CHECK_INT(schema_raise(dir, &err), 0);
-    check_text("schema", "3\n");
+    check_text("schema", "4\n");
     put("schema", "three\n");
     CHECK_INT(schema_check(dir, &err), -1);
-    CHECK(strstr(err.msg, "is damaged: it should hold the number 3"));
+    CHECK(strstr(err.msg, "is damaged: it should hold the number 4"));
     leave_directory();
 }
 

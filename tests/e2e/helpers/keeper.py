@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from . import wire
 from .cove import CLEAR, COVE
+from .place import place
 from .proc import wait_until
 
 MAGIC, VERSION = 0x65766F43, 2
@@ -338,6 +339,11 @@ class Keeper:
         self.log = self.run_dir.with_suffix(".log")
         self.start()
 
+    @property
+    def place(self):
+        """What is its own in the run directory."""
+        return place(self.run_dir, self.data)
+
     def idle(self):
         """How many descriptors it has when nobody wants anything: the stock is full."""
         while (now := self.descriptors()) != (time.sleep(0.2), self.descriptors())[1]:
@@ -375,7 +381,7 @@ class Keeper:
             return False
 
     def client(self, **more):
-        return Client(self.run_dir, **more)
+        return Client(self.place, **more)
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from . import machine, proc
 from .cove import CLEAR, for_anybody
 from .guest import SLOWER
+from .place import place
 from .proc import alive, children, wait_until
 
 READY = "cove: ready on "
@@ -71,6 +72,11 @@ class Serve:
         self.start()
 
     # ---- its life
+
+    @property
+    def place(self):
+        """What is its own in the run directory."""
+        return place(self.run_dir, self.data)
 
     def start(self):
         with open(self.log, "ab") as log:

@@ -1,0 +1,62 @@
+/* tie.c - sandboxes that are tied to a client (`cove run`): they end with it.
+ *
+ * While it is connected, the end of its connection says so. A keeper that was restarted has no
+ * connection to it, but its process in the sandbox's record: the sandbox goes on while that one
+ * lives, and it may come back and ask for the sandbox's events. */
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "keep/keeper.h"
+
+void tie_note(struct box *b, const struct client *c)
+{
+    if (!(b->order.flags & ORDER_TIED) || c->pid <= 0)
+        return;
+    b->client_pid = c->pid;
+    if (adopt_start_time(c->pid, &b->client_started))
+        b->client_started = 0;
+}
+
+static void on_end(struct source *s)
+{
+    struct box *b = CONTAINER_OF(s, struct box, client);
+
+    tie_forget(b);
+    box_end(b, ENDED_LEFT);
+}
+
+void tie_adopt(struct box *b)
+{
+    struct err err = { 0 };
+    int fd = -1;
+    enum life life = LIFE_ENDED;
+
+    if (b->client_started)
+        life = adopt_process(b->client_pid, b->client_started, &fd, &err);
+    if (life == LIFE_ENDED) {
+        box_end(b, ENDED_LEFT);
+        return;
+    }
+    b->client = (struct source){ fd, on_end };
+    if (life == LIFE_LIVES && !loop_add(&b->keeper->loop, &b->client, EPOLLIN, &err))
+        return;
+    log_warn("its client cannot be watched yet", KV("sandbox", b->id), KV("error", err.msg));
+    closep(&b->client.fd);
+    b->client.fd = -1;
+}
+
+void tie_tick(struct box *b)
+{
+    if (b->order.flags & ORDER_TIED && !b->owner && b->client.fd < 0)
+        tie_adopt(b);
+}
+
+void tie_forget(struct box *b)
+{
+    if (b->client.fd < 0)
+        return;
+    loop_remove(&b->keeper->loop, &b->client);
+    close(TAKE(b->client.fd, -1));
+}
