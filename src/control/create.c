@@ -4,16 +4,14 @@
  * is taken; the guest is told environment and token; then the record becomes RUNNING and the caller
  * hears of it. Whatever fails, the machine goes and the record ends with the reason.
  *
- * The intent is written beside the making, not before it: a machine without a record is ended by
- * the next start (adopt.c), so either alone is undone. The one exception is a waiting machine that
- * is told an environment without a token: until the intent is written nothing would distinguish it
- * from one that still waits, so there the order is strict. */
+ * The intent is written beside the making, not before it: a machine without a record that nobody
+ * has claimed is ended by the next start (orphans.c), so either alone is undone. The one exception
+ * is a waiting machine that is told an environment without a token: until the intent is written
+ * nothing would distinguish it from one that still waits, so there the order is strict. */
 #include <string.h>
 
 #include "base/log.h"
 #include "control/impl.h"
-
-enum { GUARD_RETRY_MS = 1000 };
 
 struct making {
     struct control *control;
@@ -93,6 +91,7 @@ static int fill_order(const struct making *m, struct order *o, struct err *err)
                          .flags = ORDER_EAGER | (s->strict ? ORDER_STRICT : 0) |
                                   (s->life.restart ? ORDER_STAY : 0) };
     o->limits.lifetime_ms = life_net_ms(&s->life);
+    mark_unclaimed(m->control, &o->mark);
     for (size_t i = 0; i < row->mounts.n; i++) {
         const struct sandbox_mount *from = &((const struct sandbox_mount *)row->mounts.items)[i];
 
@@ -116,7 +115,7 @@ static int new_machine(struct making *m, struct err *err)
 }
 
 /* One that waits has its template's limits. The rest of what was asked for is set now; where only
- * the lifetime differs, that can wait until the caller has its answer: see guard(). */
+ * the lifetime differs, that can wait until it is claimed: see finish(). */
 static int limit_machine(struct making *m, bool *guarded, struct err *err)
 {
     struct limits want = m->spec->limits;
@@ -193,26 +192,43 @@ static int make_machine(struct making *m, bool *guarded, struct err *err)
 
 /* ---- the whole ---- */
 
-/* Sets the lifetime that the provider watches over, after the answer, without the lock: whoever
- * kills it does not wait for this. A machine that waited has the pool's, which is longer than any
- * wait here. With that alone a crash now costs nothing either:
- * adopt.c sees whose lifetime it is. */
-static void guard(void *arg)
+/* Beside the last write: that it is somebody's now, and the lifetime that the provider watches over
+ * (a machine that waited has the pool's). With it a loss of the database costs nobody a sandbox of
+ * which he was told; before it, nobody was. */
+struct claiming {
+    const struct making *making;
+    uint64_t lifetime_ms; /* 0: as it is */
+    struct co_cond done;
+    bool running;
+    int result;
+    struct err err;
+};
+
+static void claim_machine(void *arg)
 {
-    AUTO(live_releasep) struct live *l = arg;
-    struct provider *p = l->control->provider;
+    struct claiming *k = arg;
 
-    for (;;) {
-        struct limits net = { .lifetime_ms = life_net_ms(&l->s.life) };
-        struct err err = { 0 };
+    k->result = mark_claim(k->making->live, k->making->who->name, k->lifetime_ms, &k->err);
+    k->running = false;
+    co_cond_wake(&k->done);
+}
 
-        if (l->s.state == SANDBOX_ENDING || l->s.state == SANDBOX_ENDED)
-            return;
-        if (!p->ops->limits(p, l->s.id, &net, &err) || err.code == ERR_NOT_FOUND)
-            return;
-        if (co_sleep(co_in(GUARD_RETRY_MS)))
-            return;
-    }
+static void begin_claim(struct claiming *k)
+{
+    co_cond_init(&k->done);
+    k->running = true;
+    if (control_go(k->making->control, claim_machine, k))
+        claim_machine(k);
+}
+
+static int await_claim(struct claiming *k, struct err *err)
+{
+    while (k->running)
+        if (co_cond_wait(&k->done, NEVER)) /* cancelled: it still uses what is ours */
+            co_pass();
+    if (k->result)
+        *err = k->err;
+    return k->result;
 }
 
 static int finish(struct making *m, bool guarded, struct err *err)
@@ -221,6 +237,10 @@ static int finish(struct making *m, bool guarded, struct err *err)
     struct sandbox next = l->s;
     struct event e = control_event_of(&l->s, "started", m->who->name,
                                       m->warm ? "a machine was ready" : "a machine was made");
+    struct claiming k = { .making = m,
+                          .lifetime_ms = m->warm && !guarded ? life_net_ms(&l->s.life) : 0 };
+    struct err other = { 0 };
+    int r;
 
     if (l->machine_gone) {
         *err = l->fault;
@@ -232,19 +252,18 @@ static int finish(struct making *m, bool guarded, struct err *err)
     next.end_ms = next.life.timeout_ms ? next.started_ms + next.life.timeout_ms : 0;
     l->touched = co_now();
     l->deadline = next.life.timeout_ms ? l->touched + next.life.timeout_ms : NEVER;
-    if (control_save(l, &next, &e, err))
-        return -1;
+    begin_claim(&k);
+    r = control_save(l, &next, &e, err);
+    if (await_claim(&k, r ? &other : err) || r)
+        r = -1;
     if (l->machine_gone) { /* within that moment */
         *err = l->fault;
         return -1;
     }
+    if (r)
+        return -1;
     life_arm(l);
     samples_begin(l);
-    if (!m->warm || guarded)
-        return 0;
-    live_hold(l);
-    if (control_go(m->control, guard, l))
-        guard(l);
     return 0;
 }
 

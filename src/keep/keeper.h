@@ -107,6 +107,7 @@ struct box { /* one sandbox */
     bool disk_met;
     enum keep_reason reason;
     char unreadable[256];          /* PHASE_UNREAD: why ... */
+    bool astray;                   /* ... it is not there at all (strays.c) ... */
     enum boxfile_kind unread_kind; /* ... which file of it ... */
     int64_t look_again;            /* ... and when it is tried again */
 };

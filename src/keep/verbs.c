@@ -160,7 +160,10 @@ static int do_limits(struct verb_call *v, struct err *err)
         *(b->frozen ? &b->left : &b->deadline) =
             (int64_t)l.lifetime_ms + (b->frozen ? 0 : clock_ms());
     b->order.limits = l;
-    if (b->phase != PHASE_ASLEEP && adopt_record(b, err))
+    if (v->r->u.mark.claim)
+        b->order.mark = v->r->u.mark;
+    if ((b->phase != PHASE_ASLEEP && adopt_record(b, err)) ||
+        (b->noted && v->r->u.mark.claim && note_write(b, false, err)))
         return -1;
     box_state(b, &state);
     keeper_reply(&p, b->id, NULL, &state);

@@ -39,6 +39,9 @@ enum sql {
     SQL_SANDBOX_ENDED,
     SQL_SANDBOX_ENDED_OF,
     SQL_SANDBOX_PRUNE,
+    SQL_ORPHAN_PUT,
+    SQL_ORPHAN_LIST,
+    SQL_ORPHAN_REMOVE,
     SQL_EVENT_ADD,
     SQL_EVENT_FLOOR,
     SQL_EVENT_LIST,
@@ -170,6 +173,10 @@ int sqlite_sandbox_live(struct store *s, const char *node, store_sandbox_fn *fn,
 int sqlite_sandbox_ended(struct store *s, int64_t owner, int64_t limit, store_sandbox_fn *fn,
                          void *arg, struct err *err);
 int64_t sqlite_sandbox_prune(struct store *s, int64_t ended_before_ms, struct err *err);
+
+int sqlite_orphan_put(struct store *s, const struct orphan_row *o, struct err *err);
+int sqlite_orphan_list(struct store *s, store_orphan_fn *fn, void *arg, struct err *err);
+int sqlite_orphan_remove(struct store *s, const char *id, struct err *err);
 
 int sqlite_event_put(struct conn *c, const char *sandbox, const struct event *e, struct err *err);
 int sqlite_event_floor(struct conn *c, struct err *err); /* before any are forgotten */

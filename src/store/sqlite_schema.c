@@ -86,6 +86,11 @@ const struct migration sqlite_migrations[] = {
       "CREATE INDEX sessions_user ON sessions (user);" },
 
     { "ALTER TABLE sandboxes ADD COLUMN restart INTEGER NOT NULL DEFAULT 0;" },
+
+    { "CREATE TABLE orphans ("
+      " id TEXT PRIMARY KEY,"
+      " found_ms INTEGER NOT NULL,"
+      " reason TEXT NOT NULL) STRICT, WITHOUT ROWID;" },
     {},
 };
 

@@ -16,6 +16,14 @@
 
 struct store;
 
+enum { ORPHAN_REASON = 200 };
+
+struct orphan_row { /* a machine that no sandbox's row knows */
+    char id[SANDBOX_ID + 1];
+    int64_t found_ms;           /* unix: when it was seen first */
+    char reason[ORPHAN_REASON]; /* for people */
+};
+
 /* Called for each row; what it is given is valid for the call. Non-zero stops. Must not call the
  * store: other readers wait meanwhile. */
 typedef int store_sandbox_fn(void *arg, const struct sandbox *s);
@@ -23,6 +31,7 @@ typedef int store_event_fn(void *arg, const struct event *e);
 typedef int store_user_fn(void *arg, const struct user *u);
 typedef int store_key_fn(void *arg, const struct api_key *k);
 typedef int store_job_fn(void *arg, const struct job *j);
+typedef int store_orphan_fn(void *arg, const struct orphan_row *o);
 
 struct store_ops {
     const char *name; /* "sqlite" */
@@ -51,6 +60,12 @@ struct store_ops {
                          void *arg, struct err *err);
     /* Forgets ended ones, their events and idempotency keys, older than that; how many. */
     int64_t (*sandbox_prune)(struct store *s, int64_t ended_before_ms, struct err *err);
+
+    /* ---- machines without a row ---- */
+    /* One that is there keeps its found_ms. */
+    int (*orphan_put)(struct store *s, const struct orphan_row *o, struct err *err);
+    int (*orphan_list)(struct store *s, store_orphan_fn *fn, void *arg, struct err *err);
+    int (*orphan_remove)(struct store *s, const char *id, struct err *err); /* none is fine */
 
     /* ---- events ---- */
     /* The store makes its seq: greater than that of any before, forgotten ones too. */
