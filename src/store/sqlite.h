@@ -150,6 +150,7 @@ extern const struct migration sqlite_migrations[]; /* [i] leads to version i + 1
 int sqlite_check(struct conn *c, int newest, struct err *err);
 int sqlite_migrate(struct conn *c, const struct migration *m, struct err *err);
 int sqlite_newest(const struct migration *m);
+int sqlite_version(struct conn *c, int64_t *out, struct err *err);
 
 /* ---- sqlite_checkpoint.c ---- */
 void sqlite_checkpoint_watch(struct sqlite *q);
@@ -157,6 +158,8 @@ void sqlite_checkpoint_finish(struct sqlite *q);
 
 /* ---- sqlite_backup.c ---- */
 int sqlite_backup(struct store *s, const char *path, struct err *err);
+/* Before the tables change: <path>.schema-N, for who has to go back. Those of older ones go. */
+int sqlite_keep(struct conn *c, int version, struct err *err);
 
 /* ---- the ops, by file ---- */
 #define SELF(s) CONTAINER_OF(s, struct sqlite, store)

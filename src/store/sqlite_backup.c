@@ -64,6 +64,39 @@ static int backup(struct conn *c, const char *path, struct err *err)
     return -1;
 }
 
+static void name_kept(const struct conn *c, int version, struct buf *out)
+{
+    buf_printf(out, "%s.schema-%d", c->path, version);
+}
+
+/* A copy that is there is of an attempt that failed, or of before somebody went back: this one is
+ * newer, and takes its place when it is whole. */
+int sqlite_keep(struct conn *c, int version, struct err *err)
+{
+    AUTO(buf_free) struct buf path = { 0 }, fresh = { 0 };
+
+    name_kept(c, version, &path);
+    buf_printf(&fresh, "%s.new", path.data);
+    if ((unlink(fresh.data) && errno != ENOENT) || backup(c, fresh.data, err)) {
+        unlink(fresh.data);
+        return err_in(err, "keep a copy of the database before its tables change");
+    }
+    if (rename(fresh.data, path.data)) {
+        err_sys(err, "name the copy %s", path.data);
+        unlink(fresh.data);
+        return -1;
+    }
+    if (sqlite_sync_directory(path.data, err))
+        return -1;
+    for (int older = 1; older < version; older++) {
+        AUTO(buf_free) struct buf gone = { 0 };
+
+        name_kept(c, older, &gone);
+        unlink(gone.data);
+    }
+    return 0;
+}
+
 int sqlite_backup(struct store *s, const char *path, struct err *err)
 {
     AUTO(sqlite_unlockp) struct conn *c = sqlite_lock(&SELF(s)->spare);

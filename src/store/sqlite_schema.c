@@ -121,6 +121,11 @@ static int ask(struct conn *c, const char *sql, int64_t *number, struct buf *tex
     return rc == SQLITE_ROW ? 0 : -1;
 }
 
+int sqlite_version(struct conn *c, int64_t *out, struct err *err)
+{
+    return ask(c, "PRAGMA user_version", out, NULL, err);
+}
+
 static int check_owner(struct conn *c, int64_t version, struct err *err)
 {
     int64_t application, things;

@@ -135,6 +135,8 @@ int store_open_sqlite(const char *path, struct store **out, struct err *err);
 int store_backup(struct store *s, const char *path, struct err *err); /* of any kind of store */
 void store_closep(struct store **s);
 
+/* Is there one with tables in it? 1; 0: none, or an empty file. Opens no store. */
+int store_sqlite_found(const char *path, struct err *err);
 /* Without a store: copies a database that a server may be using, if it is whole; and puts a backup
  * in a database's place, which nobody may have open. What was there is beside it then, by the name
  * that aside gets. */
