@@ -183,6 +183,8 @@ static int keep(struct live *l, struct err *err)
 
     if (p->ops->adopt(p, l->s.id, &m, err))
         return -1;
+    if (m.astray && l->s.state == SANDBOX_RUNNING)
+        return ENDED_WITH_MACHINE;
     if (*m.unreachable) {
         adopt_unreachable(l, m.unreachable);
         return 0;

@@ -184,7 +184,7 @@ static enum fate judge(struct control *c, const char *ref, const struct machine_
         snprintf(why, ORPHAN_REASON,
                  mark->claim == ORDER_CLAIMED ? "it was made for another database"
                                               : "it waited for a sandbox of another database");
-    else if (mark->claim == ORDER_UNCLAIMED && !m->paused)
+    else if (mark->claim == ORDER_UNCLAIMED)
         return END_IT;
     else
         snprintf(why, ORPHAN_REASON,

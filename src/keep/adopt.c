@@ -74,6 +74,7 @@ static void fill_record(const struct box *b, struct boxfile *r)
     };
     memcpy(r->id, b->id, sizeof(r->id));
     memcpy(r->name, b->name, sizeof(r->name));
+    snprintf(r->run_dir, sizeof(r->run_dir), "%s", b->keeper->o.run_dir);
     if (b->generation)
         memcpy(r->fingerprint, b->generation->host.fingerprint, sizeof(r->fingerprint));
     adopt_boot(r->boot);
@@ -95,6 +96,7 @@ int adopt_record(struct box *b, struct err *err)
     if (boxfile_encode(&r, BOXFILE_RECORD, buf_str(&b->unknown), &bytes, err) ||
         statedir_write(k->records, b->id, buf_str(&bytes), STATE_IN_PLACE, err))
         return err_in(err, "record");
+    stray_record(b, buf_str(&bytes));
     if (b->jail.pid > 0 || !b->slot)
         return 0;
     snprintf(note, sizeof(note), "%s/boxes/%s", k->o.run_dir, b->id);
@@ -120,7 +122,7 @@ static int read_record(const struct keeper *k, const char *id, struct boxfile *r
     return boxfile_decode(buf_str(&bytes), BOXFILE_RECORD, id, r, unknown, err);
 }
 
-static int open_if_alive(const struct boxfile *r)
+int adopt_open_if_alive(const struct boxfile *r)
 {
     char boot[BOOT_ID];
     struct pollfd p = { .events = POLLIN };
@@ -284,6 +286,16 @@ static void write_anew(struct keeper *k, const char *id)
         log_warn("a record is not written anew", KV("sandbox", id), KV("error", err.msg));
 }
 
+void adopt_living(struct keeper *k, const struct boxfile *r, struct str unknown, int pidfd)
+{
+    struct err err = { 0 };
+
+    if (adopt_one(k, r, unknown, pidfd, &err))
+        log_error("cannot adopt a sandbox", KV("sandbox", r->id), KV("error", err.msg));
+    else
+        write_anew(k, r->id);
+}
+
 /* Nothing is made of a sandbox before its record: one without a layer was never begun, and one with
  * a note was being woken, unless the processes of its pause still live. */
 static bool was_begun(struct keeper *k, const char *id)
@@ -295,7 +307,7 @@ static bool was_begun(struct keeper *k, const char *id)
 
     if (note_exists(k, id)) {
         if (note_read(k, id, &note, NULL, &err) >= 0)
-            pidfd = open_if_alive(&note);
+            pidfd = adopt_open_if_alive(&note);
         return pidfd >= 0;
     }
     box_name(k, id, name);
@@ -321,7 +333,7 @@ int adopt_consider(struct keeper *k, const char *id, struct err *err)
         unread_begin(k, id, BOXFILE_RECORD, err);
         return 0;
     }
-    pidfd = open_if_alive(&r);
+    pidfd = adopt_open_if_alive(&r);
     if (pidfd < 0) {
         log_info("sandbox ended while no keeper ran", KV("sandbox", r.id));
         take_away(k, &r, buf_str(&unknown));

@@ -79,6 +79,7 @@ struct box { /* one sandbox */
     bool waking;           /* being built again on its files */
     bool snapshotting;     /* a child takes one of it */
     bool fresh;            /* woken from its files, and not paused since */
+    bool astray;           /* only its files were found, and nothing said that they were to stay */
     enum pausing pausing;  /* on the way there: */
     struct pending freeze; /* whom to answer then ... */
     int64_t freeze_until;  /* ... or when freezing has failed */
@@ -107,7 +108,6 @@ struct box { /* one sandbox */
     bool disk_met;
     enum keep_reason reason;
     char unreadable[256];          /* PHASE_UNREAD: why ... */
-    bool astray;                   /* ... it is not there at all (strays.c) ... */
     enum boxfile_kind unread_kind; /* ... which file of it ... */
     int64_t look_again;            /* ... and when it is tried again */
 };
@@ -258,9 +258,16 @@ void mounts_leave(const struct keeper *k);
 int adopt_all(struct keeper *k, struct err *err);
 int adopt_consider(struct keeper *k, const char *id, struct err *err); /* -1: we cannot go on */
 bool adopt_is_name(const char *name);             /* of a file: is it a sandbox's id? */
+int adopt_open_if_alive(const struct boxfile *r); /* its first process; -1: it does not live */
+void adopt_living(struct keeper *k, const struct boxfile *r, struct str unknown, int pidfd);
 int adopt_record(struct box *b, struct err *err); /* writes its record, if we keep any */
 void adopt_forget(const struct box *b);
 void adopt_boot(char out[BOOT_ID]); /* the id of this boot of the machine */
+
+/* strays.c: what a layer says of itself, for the day on which nothing else does */
+void stray_record(const struct box *b, struct str record);
+void stray_ended(const struct keeper *k, const char *layer);
+int strays_adopt(struct keeper *k, struct err *err); /* those that nothing else names */
 
 /* unread.c: a sandbox with a file that we cannot read is neither served nor taken away; it is
  * looked at again until the file can be read, or somebody ends it */

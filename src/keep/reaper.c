@@ -246,6 +246,7 @@ void reaper_delete(struct keeper *k, const char *layer, int mounts)
 {
     size_t n = strlen(layer), nfds = mounts < 0 ? 0 : 1;
 
+    stray_ended(k, layer); /* whoever finds it from here on may delete it */
     for (int tries = 0; tries < 2 && k->reaper.sock >= 0; tries++) {
         if (fdpass_send(k->reaper.sock, layer, n, &mounts, nfds, 0) > 0 ||
             (nfds && errno == ETOOMANYREFS &&

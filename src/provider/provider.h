@@ -26,7 +26,7 @@ struct machine_state {
     bool outdated;      /* its template has changed: a new machine would begin with other files */
     char template[128]; /* as it was asked for */
     char unreachable[256];  /* of adopt(): see there; "": it can be reached */
-    bool astray;            /* ... and for good: what was written of it is not there */
+    bool astray;            /* only its files were found: it ran when all else was lost */
     uint32_t flags;         /* ORDER_*, as create() was told */
     struct order_mark mark; /* whose it is: as create() or claim() were told last */
 };
