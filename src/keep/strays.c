@@ -140,6 +140,7 @@ static void take_up_dead(struct keeper *k, struct stray *s, bool former)
 
     adopt_boot(boot);
     former = former || memcmp(boot, s->f.boot, sizeof(boot)) != 0;
+    cgroup_remove(&k->cgroups, s->name);
     if (claim == ORDER_UNCLAIMED)
         delete (k, s, "the files of a machine that nobody was told of go");
     else if (paused || (stays && !former))

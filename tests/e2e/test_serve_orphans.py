@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -14,12 +15,14 @@ import pytest
 
 from helpers.cove import CLEAR
 from helpers.guest import SLOWER
+from helpers.machine import cgroups_named
 from helpers.proc import wait_until
 from helpers.serve import Serve
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to limit, map and mount"),
               pytest.mark.timeout(180)]
 
+FORMER = b"00000000-0000-0000-0000-000000000000"
 COUNT = "nohup sh -c 'i=0; while :; do i=$((i+1)); echo $i > /home/user/count; sleep 0.05; done' >/dev/null 2>&1 &"
 
 
@@ -217,3 +220,139 @@ def test_a_new_database_sets_aside_what_is_there(world, ann):
     finally:
         del world.options[-2:]
     assert not list((world.data / "paused").iterdir())
+
+
+# ---- without records and notes
+
+def empty(folder):
+    for file in folder.iterdir():
+        file.unlink()
+
+
+def processes_of(id):
+    for cgroup in cgroups_named(f"box-{id}"):
+        with contextlib.suppress(OSError):
+            yield from map(int, (cgroup / "cgroup.procs").read_text().split())
+
+
+def three(world, key):
+    """One that runs, one that stands still, and one of which there are files only."""
+    boxes = [world.sandbox(name, key=key) for name in ("runs", "frozen", "asleep")]
+    world.ok("POST", f"/v1/sandboxes/{boxes[1]['id']}/pause")
+    world.ok("POST", f"/v1/sandboxes/{boxes[2]['id']}/pause", {"memory": False})
+    return boxes
+
+
+def test_what_no_record_and_no_note_names_is_found_by_its_files(world, ann):
+    runs, frozen, asleep = boxes = three(world, ann)
+    world.stop()
+    empty(world.run_dir / "boxes")
+    empty(world.data / "paused")
+    world.start()
+    assert world.orphans() == {}
+    assert [world.state(box["id"]) for box in boxes] == ["running", "paused", "paused"]
+    world.counts_on(runs, key=ann)
+    for box in frozen, asleep:
+        world.ok("POST", f"/v1/sandboxes/{box['id']}/resume", {}, key=ann)
+    world.counts_on(frozen, key=ann)
+    assert world.run(asleep, "cat /home/user/file", key=ann) == "asleep"
+    world.end_all()
+    wait_until(lambda: not any((world.data / f"volume/layers/box-{box['id']}").exists() for box in boxes),
+               "their files stay", 10 * SLOWER, 0.1)
+
+
+def test_an_emptied_run_directory_after_a_restart_of_the_machine(world, ann):
+    """Nothing of a tmpfs is left, nor is the database: all files can be had again."""
+    runs, frozen, asleep = boxes = three(world, ann)
+    copy = world.folder / "with-all"
+    copy.unlink(missing_ok=True)
+    world.cove("backup", copy)
+    world.stop()
+    for box in boxes:
+        for pid in processes_of(box["id"]):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not [*processes_of(box["id"])], "it lives", 10 * SLOWER)
+    world.lose()
+    shutil.rmtree(world.run_dir)
+    empty(world.data / "paused")
+    (world.data / "boot").write_bytes(FORMER + (world.data / "boot").read_bytes()[len(FORMER):])
+    world.options.append("--new")
+    try:
+        world.start()
+    finally:
+        world.options.remove("--new")
+    found = world.orphans()
+    assert found.keys() == {box["id"] for box in boxes}
+    assert {one["state"] for one in found.values()} == {"files-only"}
+    key = world.user("ann")
+    for box, text in zip(boxes[:2], ("runs", "frozen")):
+        assert world.adopt(box["id"], "ann")["state"] == "paused"
+        world.ok("POST", f"/v1/sandboxes/{box['id']}/resume", {}, key=key)
+        assert world.run(box, "cat /home/user/file", key=key) == text
+    world.end_all()
+    world.ok("DELETE", f"/v1/orphans/{asleep['id']}", status=204)
+    wait_until(lambda: not (world.data / f"volume/layers/box-{asleep['id']}").exists(), "its files stay",
+               10 * SLOWER, 0.1)
+
+
+def test_with_its_record_one_that_ran_has_ended_with_the_machine(world, ann):
+    runs, frozen, asleep = boxes = three(world, ann)
+    again = world.create(timeout=900, restart="always", key=ann)
+    world.stop()
+    for box in [*boxes, again]:
+        for pid in processes_of(box["id"]):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not [*processes_of(box["id"])], "it lives", 10 * SLOWER)
+    shutil.rmtree(world.run_dir)
+    (world.data / "boot").write_bytes(FORMER + (world.data / "boot").read_bytes()[len(FORMER):])
+    empty(world.data / "paused")
+    world.start()
+    assert world.orphans() == {}
+    assert [world.state(box["id"]) for box in boxes] == ["ended", "paused", "paused"]
+    assert world.state(again["id"]) == "ended"
+    assert "the computer was restarted" in world.ok("GET", f"/v1/sandboxes/{runs['id']}")["reason"]
+    for box, text in (frozen, "frozen"), (asleep, "asleep"):
+        world.ok("POST", f"/v1/sandboxes/{box['id']}/resume", {}, key=ann)
+        assert world.run(box, "cat /home/user/file", key=ann) == text
+    world.end_all()
+
+
+def test_files_that_say_nothing_are_listed(world, ann):
+    """As a former release left them."""
+    runs, frozen, asleep = three(world, ann)
+    copy = world.folder / "before-all"
+    copy.unlink(missing_ok=True)
+    world.cove("backup", copy)
+    world.stop()
+    empty(world.data / "paused")
+    empty(world.run_dir / "boxes")
+    for layer in (world.data / "volume/layers").glob("box-*"):
+        os.removexattr(layer, "trusted.cove.record")
+    world.start()
+    assert [world.state(box["id"]) for box in (runs, frozen, asleep)] == ["running", "paused", "paused"]
+    shown = [world.ok("GET", f"/v1/sandboxes/{box['id']}") for box in (runs, frozen, asleep)]
+    assert all("do not say what it was" in one["unreachable"] for one in shown), shown
+    assert [*processes_of(runs["id"])]              # nothing was ended
+    for box in runs, frozen, asleep:
+        world.ok("DELETE", f"/v1/sandboxes/{box['id']}", status=204)
+        wait_until(lambda: not (world.data / f"volume/layers/box-{box['id']}").exists(), "its files stay",
+                   10 * SLOWER, 0.1)
+        assert not [*processes_of(box["id"])]
+
+
+def test_an_emptied_run_directory_ends_nothing_that_lives(world, ann):
+    """Its guest's door is gone with the directory; it goes on all the same, and its files can be had."""
+    runs = world.sandbox("runs", key=ann)
+    world.stop()
+    before = [*processes_of(runs["id"])]
+    shutil.rmtree(world.run_dir)
+    world.start()
+    assert world.orphans() == {}
+    assert world.state(runs["id"]) == "running"
+    assert [*processes_of(runs["id"])][:2] == before[:2]
+    world.ok("POST", f"/v1/sandboxes/{runs['id']}/pause", {"memory": False}, key=ann)
+    world.ok("POST", f"/v1/sandboxes/{runs['id']}/resume", {}, key=ann)
+    assert world.run(runs, "cat /home/user/file", key=ann) == "runs"
+    world.end_all()
