@@ -229,18 +229,26 @@ static void tend(void *arg)
 
 /* ---- opening ---- */
 
-/* The data directory is the node: its id is made once and kept in the store. */
-static int learn_node(struct store *s, void *arg, struct err *err)
+static int learn(struct store *s, const char *name, char **out, struct err *err)
 {
     AUTO(buf_free) struct buf b = { 0 };
-    struct control *c = arg;
     char fresh[17];
 
     id_random(fresh, sizeof(fresh) - 1);
-    if (s->ops->value_once(s, "node", str_of(fresh), &b, err))
+    if (s->ops->value_once(s, name, str_of(fresh), &b, err))
         return -1;
-    c->node = xstrdup(buf_cstr(&b));
+    *out = xstrdup(buf_cstr(&b));
     return 0;
+}
+
+/* The data directory is the node: its id is made once and kept in the store. The store has one of
+ * its own, which marks machines, and which a backup that is put back has anew: within one store
+ * whoever was told of a sandbox has a record of it. */
+static int learn_node(struct store *s, void *arg, struct err *err)
+{
+    struct control *c = arg;
+
+    return learn(s, "node", &c->node, err) || learn(s, STORE_MARK, &c->mark, err) ? -1 : 0;
 }
 
 static char **copy_list(const char *const *list)
@@ -406,6 +414,7 @@ void control_close(struct control *c)
     free(c->heap);
     free(c->domain);
     free(c->node);
+    free(c->mark);
     free(c);
 }
 

@@ -8,10 +8,14 @@
  * has claimed is ended by the next start (orphans.c), so either alone is undone. The one exception
  * is a waiting machine that is told an environment without a token: until the intent is written
  * nothing would distinguish it from one that still waits, so there the order is strict. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "control/impl.h"
+
+enum { CLAIM_RETRY_MS = 1000 };
 
 struct making {
     struct control *control;
@@ -115,7 +119,7 @@ static int new_machine(struct making *m, struct err *err)
 }
 
 /* One that waits has its template's limits. The rest of what was asked for is set now; where only
- * the lifetime differs, that can wait until it is claimed: see finish(). */
+ * the lifetime differs, that can wait until the caller has its answer: see claim(). */
 static int limit_machine(struct making *m, bool *guarded, struct err *err)
 {
     struct limits want = m->spec->limits;
@@ -192,43 +196,40 @@ static int make_machine(struct making *m, bool *guarded, struct err *err)
 
 /* ---- the whole ---- */
 
-/* Beside the last write: that it is somebody's now, and the lifetime that the provider watches over
- * (a machine that waited has the pool's). With it a loss of the database costs nobody a sandbox of
- * which he was told; before it, nobody was. */
+/* Says on the machine whose it is, and sets the lifetime that the provider watches over (one that
+ * waited has the pool's, which is longer than any wait here). After the answer, as the keeper may
+ * be busy building the next one, and without the lock: whoever kills it does not wait for this. The
+ * record was there before the answer; with that alone a crash costs nothing (adopt.c sees whose
+ * lifetime it is, and marks the machine), and another database has another mark (orphans.c). */
 struct claiming {
-    const struct making *making;
-    uint64_t lifetime_ms; /* 0: as it is */
-    struct co_cond done;
-    bool running;
-    int result;
-    struct err err;
+    struct live *live;
+    bool lifetime; /* it has the pool's */
+    char owner[USER_NAME + 1];
 };
 
-static void claim_machine(void *arg)
+static void claim(void *arg)
 {
     struct claiming *k = arg;
+    AUTO(live_releasep) struct live *l = k->live;
+    struct err err = { 0 };
 
-    k->result = mark_claim(k->making->live, k->making->who->name, k->lifetime_ms, &k->err);
-    k->running = false;
-    co_cond_wake(&k->done);
+    while (l->s.state != SANDBOX_ENDING && l->s.state != SANDBOX_ENDED &&
+           mark_claim(l, k->owner, k->lifetime ? life_net_ms(&l->s.life) : 0, &err) &&
+           err.code != ERR_NOT_FOUND && !co_sleep(co_in(CLAIM_RETRY_MS)))
+        continue;
+    free(k);
 }
 
-static void begin_claim(struct claiming *k)
+static void begin_claim(const struct making *m, bool guarded)
 {
-    co_cond_init(&k->done);
-    k->running = true;
-    if (control_go(k->making->control, claim_machine, k))
-        claim_machine(k);
-}
+    struct claiming *k = xcalloc(1, sizeof(*k));
 
-static int await_claim(struct claiming *k, struct err *err)
-{
-    while (k->running)
-        if (co_cond_wait(&k->done, NEVER)) /* cancelled: it still uses what is ours */
-            co_pass();
-    if (k->result)
-        *err = k->err;
-    return k->result;
+    k->live = m->live;
+    k->lifetime = m->warm && !guarded;
+    memcpy(k->owner, m->who->name, sizeof(k->owner));
+    live_hold(m->live);
+    if (control_go(m->control, claim, k))
+        claim(k);
 }
 
 static int finish(struct making *m, bool guarded, struct err *err)
@@ -237,10 +238,6 @@ static int finish(struct making *m, bool guarded, struct err *err)
     struct sandbox next = l->s;
     struct event e = control_event_of(&l->s, "started", m->who->name,
                                       m->warm ? "a machine was ready" : "a machine was made");
-    struct claiming k = { .making = m,
-                          .lifetime_ms = m->warm && !guarded ? life_net_ms(&l->s.life) : 0 };
-    struct err other = { 0 };
-    int r;
 
     if (l->machine_gone) {
         *err = l->fault;
@@ -252,18 +249,15 @@ static int finish(struct making *m, bool guarded, struct err *err)
     next.end_ms = next.life.timeout_ms ? next.started_ms + next.life.timeout_ms : 0;
     l->touched = co_now();
     l->deadline = next.life.timeout_ms ? l->touched + next.life.timeout_ms : NEVER;
-    begin_claim(&k);
-    r = control_save(l, &next, &e, err);
-    if (await_claim(&k, r ? &other : err) || r)
-        r = -1;
+    if (control_save(l, &next, &e, err))
+        return -1;
     if (l->machine_gone) { /* within that moment */
         *err = l->fault;
         return -1;
     }
-    if (r)
-        return -1;
     life_arm(l);
     samples_begin(l);
+    begin_claim(m, guarded);
     return 0;
 }
 

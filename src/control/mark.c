@@ -2,8 +2,8 @@
  * owner's name, its other name, and what its guest demands. With the store it says nothing new;
  * without it, it is all that is left (orphans.c).
  *
- * A machine is unclaimed until the client that asked for it is about to be answered: what a crash
- * leaves of those before that is nobody's, whatever the store says. */
+ * A machine is unclaimed until somebody was told of it. A crash may leave one unclaimed that its
+ * client has just heard of: then there is a record, which says so. */
 #include <string.h>
 
 #include "base/log.h"
@@ -12,7 +12,7 @@
 void mark_unclaimed(const struct control *c, struct order_mark *out)
 {
     *out = (struct order_mark){ .claim = ORDER_UNCLAIMED };
-    snprintf(out->store, sizeof(out->store), "%s", c->node);
+    snprintf(out->store, sizeof(out->store), "%s", c->mark);
 }
 
 void mark_of(const struct live *l, const char *owner, struct order_mark *out)
@@ -42,7 +42,7 @@ int mark_claim(struct live *l, const char *owner, uint64_t lifetime_ms, struct e
 
 bool mark_is_ours(const struct control *c, const struct order_mark *m)
 {
-    return !strcmp(m->store, c->node);
+    return !strcmp(m->store, c->mark);
 }
 
 void mark_see(struct live *l, const struct machine_state *m)

@@ -180,16 +180,16 @@ static enum fate judge(struct control *c, const char *ref, const struct machine_
         return END_IT;
     else if (mark->claim == ORDER_CLAIM_UNKNOWN)
         snprintf(why, ORPHAN_REASON, "no record knows it; a former release made it");
-    else if (!mark_is_ours(c, mark))
-        snprintf(why, ORPHAN_REASON,
-                 mark->claim == ORDER_CLAIMED ? "it was made for another database"
-                                              : "it waited for a sandbox of another database");
-    else if (mark->claim == ORDER_UNCLAIMED)
+    else if (mark_is_ours(c, mark) && mark->claim == ORDER_UNCLAIMED)
         return END_IT;
+    else if (mark_is_ours(c, mark))
+        snprintf(why, ORPHAN_REASON, "no record knows it, although it is of this database");
+    else if (mark->claim == ORDER_UNCLAIMED)
+        snprintf(why, ORPHAN_REASON, "it waited for a sandbox of another database");
     else
         snprintf(why, ORPHAN_REASON,
-                 "this database has no record of it, as after an older backup "
-                 "was put back");
+                 "no record knows it: it is of another database, or newer than "
+                 "the backup that was put back");
     return KEEP_IT;
 }
 

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/id.h"
 #include "base/mem.h"
 #include "store/sqlite.h"
 
@@ -165,6 +166,23 @@ static int open_backup(const char *from, struct err *err)
     return TAKE(fd, -1);
 }
 
+/* What was made since the backup was is not its own: machines that are marked with the name that it
+ * had then may be anybody's (control/orphans.c). */
+static int name_anew(struct conn *c, struct err *err)
+{
+    char name[17], text[160];
+    int64_t version;
+
+    if (sqlite_version(c, &version, err) || !version)
+        return version ? -1 : 0;
+    id_random(name, sizeof(name) - 1);
+    snprintf(text, sizeof(text),
+             "INSERT INTO node_values (name, value) VALUES ('" STORE_MARK "', CAST('%s' AS BLOB))"
+             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+             name);
+    return sqlite_exec(c, text, err);
+}
+
 /* The copy is looked at, not the backup itself: that may be on a disk that cannot be written. */
 static int copy_whole(int from, const char *to, struct err *err)
 {
@@ -174,7 +192,7 @@ static int copy_whole(int from, const char *to, struct err *err)
     unlink(to); /* of one that was interrupted */
     if (copy_file(from, to, err))
         return -1;
-    r = open_whole(&c, to, err);
+    r = open_whole(&c, to, err) || name_anew(&c, err) ? -1 : 0;
     sqlite_shut(&c);
     return r;
 }

@@ -16,6 +16,8 @@
 
 struct store;
 
+#define STORE_MARK "mark" /* a value: names this store, until it is put back from a backup */
+
 enum { ORPHAN_REASON = 200 };
 
 struct orphan_row { /* a machine that no sandbox's row knows */

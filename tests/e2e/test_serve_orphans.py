@@ -151,7 +151,7 @@ def test_what_an_older_backup_does_not_know_is_set_aside_and_adopted(world, ann)
     assert {id: (one["state"], one["owner"], one["template"]) for id, one in found.items()} == {
         runs["id"]: ("running", "ann", "base"), paused["id"]: ("paused", "ann", "base"),
         asleep["id"]: ("files-only", "ann", "base"), ended["id"]: ("running", "admin", "base")}
-    assert all("no record of it" in one["reason"] and one["kept_until"] for one in found.values())
+    assert all("newer than the backup" in one["reason"] and one["kept_until"] for one in found.values())
     assert "secret" not in json.dumps(found) and runs["token"] not in json.dumps(found)
     assert 'cove_orphans 4' in world.call("GET", "/metrics").body.decode()
     assert world.call("GET", f"/v1/sandboxes/{runs['id']}", key=ann).status == 404  # served to nobody
