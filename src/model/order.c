@@ -23,12 +23,12 @@ static const struct tag_field order_mount_fields[] = {
 };
 
 const struct tag_field order_mark_fields[] = {
-    TAG_ROW(1, TAG_UINT, struct order_mark, claim),
-    TAG_ROW(2, TAG_TEXT, struct order_mark, store),
-    TAG_ROW(3, TAG_TEXT, struct order_mark, owner),
-    TAG_ROW(4, TAG_TEXT, struct order_mark, uuid),
-    TAG_ROW(5, TAG_TEXT, struct order_mark, token),
-    TAG_ROW(6, TAG_UINT, struct order_mark, flags),
+    TAG_ROW(1, TAG_UINT, struct order_mark, claim), /* enum order_claim */
+    TAG_ROW(2, TAG_TEXT, struct order_mark, store), /* the value STORE_MARK of it */
+    TAG_ROW(3, TAG_TEXT, struct order_mark, owner), /* by name: ids are the lost store's */
+    TAG_ROW(4, TAG_TEXT, struct order_mark, uuid),  /* hosts and clients may know it by that */
+    TAG_ROW(5, TAG_TEXT, struct order_mark, token), /* a secret: records and notes are root's */
+    TAG_ROW(6, TAG_UINT, struct order_mark, flags), /* ORDER_PUBLIC */
     { 0 },
 };
 
