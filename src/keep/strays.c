@@ -241,6 +241,13 @@ static int is_former_boot(struct keeper *k, bool *former, struct err *err)
     return pwrite(fd, now, sizeof(now), 0) == sizeof(now) ? 0 : err_sys(err, "write %s", path);
 }
 
+/* Who has a record or a note has been dealt with; asked of the disk, as there may be thousands. */
+static bool is_named(struct keeper *k, const char *id)
+{
+    return (k->records >= 0 && !faccessat(k->records, id, F_OK, AT_SYMLINK_NOFOLLOW)) ||
+           note_exists(k, id) || box_find(k, id);
+}
+
 int strays_adopt(struct keeper *k, struct err *err)
 {
     AUTO(freep) char *path = NULL;
@@ -258,7 +265,7 @@ int strays_adopt(struct keeper *k, struct err *err)
         struct err ignored;
 
         if (strncmp(e->d_name, LAYER_PREFIX, sizeof(LAYER_PREFIX) - 1) != 0 ||
-            !adopt_is_name(s.id) || note_exists(k, s.id) || box_find(k, s.id))
+            !adopt_is_name(s.id) || is_named(k, s.id))
             continue;
         s.layer = layer_open(k->volume, s.name, &ignored);
         /* another keeper's, with a run directory of its own */
