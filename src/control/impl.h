@@ -100,7 +100,7 @@ struct control {
     struct provider *provider;
     struct client client;
     char *domain, *node;
-    char *mark; /* of the store, on machines */
+    char *mark;               /* of the store, on machines */
     const char *create_fault; /* borrowed; NULL: none */
     char **allow_mounts;      /* NULL-terminated; NULL: none */
     bool ephemeral, no_network, one_user, closing;

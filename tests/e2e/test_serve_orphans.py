@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from helpers import boxfile
 from helpers.cove import CLEAR
 from helpers.guest import SLOWER
 from helpers.machine import cgroups_named
@@ -355,4 +356,37 @@ def test_an_emptied_run_directory_ends_nothing_that_lives(world, ann):
     world.ok("POST", f"/v1/sandboxes/{runs['id']}/pause", {"memory": False}, key=ann)
     world.ok("POST", f"/v1/sandboxes/{runs['id']}/resume", {}, key=ann)
     assert world.run(runs, "cat /home/user/file", key=ann) == "runs"
+    world.end_all()
+
+
+ORDER, MARK = 4, 7                      # tags of a record, and of its order
+
+
+def without_mark(path):
+    schema, kind, items = boxfile.read(path)
+    boxfile.write(path, schema, kind, [
+        (tag, b"".join(boxfile.field(*item) for item in boxfile.fields(value) if item[0] != MARK) if tag == ORDER else value)
+        for tag, value in items])
+
+
+def test_one_of_a_former_release_gives_its_files(world, ann):
+    """Nobody knows the token of its guest: taking it over costs its processes, which has to be said."""
+    copy = world.folder / "before-former"
+    copy.unlink(missing_ok=True)
+    world.cove("backup", copy)
+    runs = world.sandbox("runs", key=ann)
+    world.stop()
+    without_mark(world.run_dir / "boxes" / runs["id"])
+    world.cove("restore", copy)
+    world.start()
+    one = world.orphans()[runs["id"]]
+    assert (one["state"], one.get("owner")) == ("running", None) and "former release" in one["reason"]
+    said = world.cove("orphans", "adopt", runs["id"], "--owner", "ann", status=1)
+    assert "--restart" in said and "401" in said, said
+    assert world.orphans().keys() == {runs["id"]} and [*processes_of(runs["id"])]
+    said = world.cove("orphans", "adopt", runs["id"], "--owner", "ann", "--restart")
+    assert "processes have ended" in said, said
+    world.ok("POST", f"/v1/sandboxes/{runs['id']}/resume", {}, key=ann)
+    assert world.run(runs, "cat /home/user/file", key=ann) == "runs"
+    assert not world.ok("GET", f"/v1/sandboxes/{runs['id']}")["public"]     # what it was nobody knows
     world.end_all()
