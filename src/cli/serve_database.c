@@ -63,10 +63,11 @@ static int make_marker(const struct serve *s, struct err *err)
     AUTO(closep) int fd = -1;
 
     path_in(s->state_dir, "new", &path);
-    fd = open(path.data, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || fchown(fd, s->uid, s->gid))
-        return err_sys(err, "make %s", path.data);
-    return 0;
+    /* a file of our own: nobody is given one that was put in its place */
+    fd = open(path.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 && errno == EEXIST)
+        return 0;
+    return fd < 0 || fchown(fd, s->uid, s->gid) ? err_sys(err, "make %s", path.data) : 0;
 }
 
 /* A log without its database is nothing that SQLite would use; somebody may. */

@@ -30,7 +30,7 @@ static bool has_log(const char *path)
 
 int store_sqlite_found(const char *path, struct err *err)
 {
-    AUTO(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     char head[HEAD];
     ssize_t n;
 

@@ -3,7 +3,8 @@
 
 int sqlite_orphan_put(struct store *s, const struct orphan_row *o, struct err *err)
 {
-    AUTO(sqlite_unlockp) struct conn *c = sqlite_lock_full(&SELF(s)->writer);
+    /* there may be thousands at once; lost with the power, its time begins again */
+    AUTO(sqlite_unlockp) struct conn *c = sqlite_lock(&SELF(s)->writer);
     AUTO(query_endp) struct query q = sqlite_query(c, SQL_ORPHAN_PUT);
 
     query_text(&q, o->id);
