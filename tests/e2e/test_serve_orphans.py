@@ -390,3 +390,34 @@ def test_one_of_a_former_release_gives_its_files(world, ann):
     assert world.run(runs, "cat /home/user/file", key=ann) == "runs"
     assert not world.ok("GET", f"/v1/sandboxes/{runs['id']}")["public"]     # what it was nobody knows
     world.end_all()
+
+
+def test_a_database_that_goes_while_it_is_served_is_not_made_anew(world, ann):
+    runs = world.sandbox("runs", key=ann)
+    copy = world.folder / "while-served"
+    copy.unlink(missing_ok=True)
+    world.cove("backup", copy)
+    world.lose()
+    os.kill(world.worker(), signal.SIGKILL)
+    wait_until(lambda: "cove.db is gone" in world.told(), "it says nothing", 10 * SLOWER, 0.05)
+    assert not (world.data / "serve/cove.db").exists()
+    assert [*processes_of(runs["id"])]
+    world.stop()
+    world.cove("restore", copy)
+    world.start()
+    world.counts_on(runs, key=ann)
+    world.end_all()
+
+
+def test_a_first_start_that_was_interrupted_may_be_repeated(world, tmp_path):
+    def said():
+        done = subprocess.run([world.folder / "cove", "serve", "--data", tmp_path / "data", "--run-dir", tmp_path / "run",
+                               "--listen", "127.0.0.1:99999"], capture_output=True, text=True, env=CLEAR, timeout=60)
+        assert done.returncode == 1, done
+        return done.stderr
+
+    assert "--listen" in said()
+    (tmp_path / "data/admin.key").write_text("e2b_0\n")         # it got so far
+    assert "--listen" in said()
+    (tmp_path / "data/serve/new").unlink()                      # which only a first start leaves
+    assert "cove restore FILE" in said()
