@@ -365,7 +365,8 @@ ORDER, MARK = 4, 7                      # tags of a record, and of its order
 def without_mark(path):
     schema, kind, items = boxfile.read(path)
     boxfile.write(path, schema, kind, [
-        (tag, b"".join(boxfile.field(*item) for item in boxfile.fields(value) if item[0] != MARK) if tag == ORDER else value)
+        (tag, value if tag != ORDER else
+         b"".join(boxfile.field(*item) for item in boxfile.fields(value) if item[0] != MARK))
         for tag, value in items])
 
 
