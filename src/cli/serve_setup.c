@@ -351,8 +351,9 @@ int serve_setup(struct serve *s, struct err *err)
 {
     umask(022);
     return keep_schema_check(s->data_dir, s->run_dir, err) || find_user(s, err) ||
-                   make_directories(s, err) || serve_tls_copy(s, err) < 0 ||
-                   open_listeners(s, err) || find_secrets(s, err) || serve_contract(s, err)
+                   make_directories(s, err) || serve_database(s, err) ||
+                   serve_tls_copy(s, err) < 0 || open_listeners(s, err) || find_secrets(s, err) ||
+                   serve_contract(s, err)
                ? -1
                : watch_templates(s, err);
 }

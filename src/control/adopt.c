@@ -9,7 +9,9 @@
  *   CREATING          there     undone: its client never heard of it
  *   ENDING            there     finished
  *   any               gone      ended, with the reason
- *   none              there     back into the pool if it waited there and still would; else ended
+ *   ENDED             there     ended: the record is the witness
+ *   none              there     back into the pool if it waited there and still would; ended if
+ *                               nobody was told of it; else set aside (orphans.c)
  *
  * A machine of which the provider cannot read what it wrote (unreachable) is neither adopted nor
  * ended, whatever its record says; a record in use is looked at again until it can be.
@@ -182,6 +184,8 @@ static int keep(struct live *l, struct err *err)
 
     if (p->ops->adopt(p, l->s.id, &m, err))
         return -1;
+    if (m.astray && l->s.state == SANDBOX_RUNNING)
+        return ENDED_WITH_MACHINE;
     if (*m.unreachable) {
         adopt_unreachable(l, m.unreachable);
         return 0;
@@ -193,6 +197,7 @@ static int keep(struct live *l, struct err *err)
         return -1;
     if (!m.asleep)
         l->s.limits = m.limits;
+    mark_see(l, &m);
     l->touched = co_now();
     if (adopt_state(l, &m, err))
         return -1;
@@ -338,27 +343,11 @@ static int settle_all(struct control *c, const struct refs *machines, struct err
 
 /* ---- machines that no record knows ---- */
 
-static void settle_strangers(struct control *c, const struct refs *machines)
+static const char *ref_at(void *arg, size_t i)
 {
-    struct provider *p = c->provider;
+    const struct refs *r = arg;
 
-    for (size_t i = 0; i < machines->n; i++) {
-        const char *ref = machines->items[i];
-        struct machine_state m;
-        struct err err = { 0 };
-
-        if (table_find(c, str_of(ref)))
-            continue;
-        if (!p->ops->adopt(p, ref, &m, &err)) {
-            if (*m.unreachable) /* somebody's: nothing says that it is nobody's */
-                log_warn("an unreachable sandbox without a record is left alone",
-                         KV("sandbox", ref), KV("why", m.unreachable));
-            if (*m.unreachable || pool_adopt(c, ref, &m))
-                continue;
-        }
-        if (p->ops->destroy(p, ref, &err) && !provider_gone(p, ref, &err))
-            leftover_machine(c, ref);
-    }
+    return i < r->n ? r->items[i] : NULL;
 }
 
 int control_adopt(struct control *c, struct err *err)
@@ -377,7 +366,7 @@ int control_adopt(struct control *c, struct err *err)
     if (!r)
         r = settle_all(c, &machines, err);
     if (!r)
-        settle_strangers(c, &machines);
+        orphans_settle(c, ref_at, &machines);
     free(machines.items);
     return r < 0 ? -1 : 0;
 }

@@ -193,6 +193,24 @@ typedef int control_sandbox_fn(void *arg, struct sandbox *s); /* must not park; 
 int control_list(struct control *c, const struct actor *who, const struct sandbox_filter *f,
                  control_sandbox_fn *fn, void *arg, bool *more, struct err *err);
 
+/* ---- machines that the store does not know: for admins ---- */
+
+struct orphan {
+    char id[SANDBOX_ID + 1];
+    int64_t found_ms, until_ms; /* unix; until 0: for ever */
+    char reason[ORPHAN_REASON]; /* why it was set aside */
+    struct machine_state state; /* unreachable: nothing else is known */
+};
+typedef int control_orphan_fn(void *arg,
+                              const struct orphan *o); /* must not park; non-zero stops */
+int control_orphan_list(struct control *c, control_orphan_fn *fn, void *arg, struct err *err);
+int control_orphan_get(struct control *c, struct str id, struct orphan *out, struct err *err);
+/* It becomes a sandbox of this user's. restart: only its files do, and it is paused; its processes
+ * end. ERR_CONFLICT: it cannot be without that. */
+int control_orphan_adopt(struct control *c, const struct actor *who, struct str id,
+                         const char *owner, bool restart, struct sandbox **out, struct err *err);
+int control_orphan_end(struct control *c, const struct actor *who, struct str id, struct err *err);
+
 /* ---- metrics, events ---- */
 
 struct sample {

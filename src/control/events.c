@@ -83,8 +83,12 @@ static bool ended_at_once(const struct told *t)
     AUTO(live_releasep) struct live *l = table_hold(t->control, t->ref);
     char why[240];
 
-    if (!l)
-        return pool_ended(t->control, t->ref);
+    if (!l && pool_ended(t->control, t->ref))
+        return true;
+    if (!l) {
+        describe_end(t, why, sizeof(why));
+        return orphans_ended(t->control, t->ref, why);
+    }
     if (l->s.state != SANDBOX_CREATING)
         return false;
     /* The creator holds the lock and checks machine_gone. "request" means that it replaced the
@@ -129,7 +133,8 @@ static void machine_down(const struct told *t)
         l->machine_gone = true;
         err_set(&l->fault, ERR_UPSTREAM, "the sandbox ended while it was being created: %s", why);
     }
-    leftover_machine(t->control, t->ref);
+    if (!orphans_know(t->control, t->ref)) /* its files are somebody's */
+        leftover_machine(t->control, t->ref);
 }
 
 /* We hear of every end, except where there was no memory to listen. */

@@ -266,6 +266,7 @@ static int make(struct control *c, struct pool *p, struct warm *w, struct err *e
         .limits = { .lifetime_ms = lifetime_ms() },
     };
 
+    mark_unclaimed(c, &order.mark);
     if (order_set_template(&order, p->template, err))
         return -1;
     if (c->provider->ops->create(c->provider, w->id, &order, &w->state, err)) {
@@ -473,6 +474,11 @@ void pool_tend(struct control *c)
 }
 
 /* ---- at start and end ---- */
+
+bool pool_marked(const struct machine_state *m)
+{
+    return m->limits.lifetime_ms % 1000 == MARK_MS && !m->paused;
+}
 
 bool pool_adopt(struct control *c, const char *ref, const struct machine_state *m)
 {

@@ -146,12 +146,13 @@ int guest_init(struct control *c, const struct client_to *to, const struct guest
 {
     AUTO(client_closep) struct exchange *x = NULL;
     AUTO(buf_free) struct buf body = { 0 }, headers = { 0 };
+    const char *demanded = g->was ? g->was : g->token;
     struct client_to where = *to;
 
     put_init(&body, g, c->one_user ? "root" : g->user);
     buf_puts(&headers, "Content-Type: application/json\r\n");
-    if (g->known && g->token && *g->token)
-        buf_printf(&headers, "X-Access-Token: %s\r\n", g->token);
+    if (g->known && demanded && *demanded)
+        buf_printf(&headers, "X-Access-Token: %s\r\n", demanded);
     where.connect_ms = where.answer_ms = control_limits.init_ms;
     x = client_do(&c->client, &where,
                   &(struct client_request){ .method = STR("POST"),

@@ -81,6 +81,7 @@ static void fill_record(const struct box *b, struct boxfile *r)
     memcpy(r->id, b->id, sizeof(r->id));
     memcpy(r->name, b->name, sizeof(r->name));
     memcpy(r->python, b->python_id, sizeof(r->python));
+    snprintf(r->run_dir, sizeof(r->run_dir), "%s", b->keeper->o.run_dir);
     if (b->generation)
         memcpy(r->fingerprint, b->generation->host.fingerprint, sizeof(r->fingerprint));
     adopt_boot(r->boot);
@@ -103,6 +104,7 @@ int adopt_record(struct box *b, struct err *err)
     if (boxfile_encode(&r, BOXFILE_RECORD, buf_str(&b->unknown), &bytes, err) ||
         statedir_write(k->records, b->id, buf_str(&bytes), STATE_IN_PLACE, err))
         return err_in(err, "record");
+    stray_record(b, buf_str(&bytes));
     if (b->jail.pid > 0 || !b->slot)
         return 0;
     snprintf(note, sizeof(note), "%s/boxes/%s", k->place, b->id);
@@ -356,6 +358,16 @@ static void write_anew(struct keeper *k, const char *id)
 
     if (b && b->phase == PHASE_RUNNING && adopt_record(b, &err))
         log_warn("a record is not written anew", KV("sandbox", id), KV("error", err.msg));
+}
+
+void adopt_living(struct keeper *k, const struct boxfile *r, struct str unknown, int pidfd)
+{
+    struct err err = { 0 };
+
+    if (adopt_one(k, r, unknown, pidfd, &err))
+        log_error("cannot adopt a sandbox", KV("sandbox", r->id), KV("error", err.msg));
+    else
+        write_anew(k, r->id);
 }
 
 /* Nothing is made of a sandbox before its record: one without a layer was never begun, and one with

@@ -80,6 +80,7 @@ struct box { /* one sandbox */
     bool waking;           /* being built again on its files */
     bool snapshotting;     /* a child takes one of it */
     bool fresh;            /* woken from its files, and not paused since */
+    bool astray;           /* only its files were found, and nothing said that they were to stay */
     enum pausing pausing;  /* on the way there: */
     struct pending freeze; /* whom to answer then ... */
     int64_t freeze_until;  /* ... or when freezing has failed */
@@ -284,7 +285,8 @@ void mounts_leave(const struct keeper *k);
 /* adopt.c */
 int adopt_all(struct keeper *k, struct err *err);
 int adopt_consider(struct keeper *k, const char *id, struct err *err); /* -1: we cannot go on */
-bool adopt_is_name(const char *name);             /* of a file: is it a sandbox's id? */
+bool adopt_is_name(const char *name); /* of a file: is it a sandbox's id? */
+void adopt_living(struct keeper *k, const struct boxfile *r, struct str unknown, int pidfd);
 int adopt_record(struct box *b, struct err *err); /* writes its record, if we keep any */
 void adopt_forget(const struct box *b);
 /* The id of this boot of the machine. false: not known; a keeper that knew it once always does. */
@@ -301,6 +303,11 @@ void tie_note(struct box *b, const struct client *c);
 void tie_adopt(struct box *b); /* ends it if its client is gone */
 void tie_tick(struct box *b);  /* looks again where that could not be told */
 void tie_forget(struct box *b);
+
+/* strays.c: what a layer says of itself, for the day on which nothing else does */
+void stray_record(const struct box *b, struct str record);
+void stray_ended(const struct keeper *k, const char *layer);
+int strays_adopt(struct keeper *k, struct err *err); /* those that nothing else names */
 
 /* unread.c: a sandbox with a file that we cannot read, or something else of which is out of reach,
  * is neither served nor taken away; it is looked at again until that works, or its end comes.

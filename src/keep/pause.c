@@ -381,7 +381,7 @@ void pause_consider(struct keeper *k, const char *id)
         log_warn("a note is not written anew", KV("sandbox", id), KV("error", err.msg));
 }
 
-/* ---- what a former boot, or a kill, left ---- */
+/* ---- what a kill left ---- */
 
 #define LAYER_PREFIX "box-"
 
@@ -393,52 +393,6 @@ static DIR *open_dir(int at, const char *path)
     if (!d && fd >= 0)
         close(fd);
     return d;
-}
-
-/* Nothing of another boot runs: its layers are nobody's, but for those with a note. */
-static void sweep_layers(struct keeper *k)
-{
-    static const char prefix[] = LAYER_PREFIX;
-    AUTO(freep) char *path = NULL;
-    const struct dirent *e;
-    struct err err;
-    DIR *d;
-
-    if (asprintf(&path, "%s/volume/layers", k->o.data_dir) < 0)
-        abort();
-    d = open_dir(AT_FDCWD, path);
-    while (d && (e = readdir(d))) {
-        const char *id = e->d_name + sizeof(prefix) - 1;
-        AUTO(closep) int fd = -1;
-
-        if (strncmp(e->d_name, prefix, sizeof(prefix) - 1) || note_exists(k, id) || box_find(k, id))
-            continue;
-        fd = layer_open(k->volume, e->d_name, &err);
-        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB))
-            continue;
-        log_info("the files of a sandbox of a former boot go", KV("layer", e->d_name));
-        late_delete(k, e->d_name, -1, NULL);
-    }
-    if (d)
-        closedir(d);
-}
-
-/* <data>/boot is the boot in which a keeper used these layers last. */
-static int sweep_former_boot(struct keeper *k, struct err *err)
-{
-    char now[BOOT_ID], last[BOOT_ID] = "";
-    AUTO(freep) char *path = NULL;
-    AUTO(closep) int fd = -1;
-
-    if (asprintf(&path, "%s/boot", k->o.data_dir) < 0)
-        abort();
-    fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX))
-        return err_sys(err, "open %s", path);
-    adopt_boot(now);
-    if (pread(fd, last, sizeof(last), 0) == sizeof(last) && memcmp(now, last, sizeof(now)))
-        sweep_layers(k);
-    return pwrite(fd, now, sizeof(now), 0) == sizeof(now) ? 0 : err_sys(err, "write %s", path);
 }
 
 /* A keeper that was killed while it wrote a note has left its draft. That of another keeper, which
@@ -479,5 +433,5 @@ int pause_adopt_all(struct keeper *k, struct err *err)
         return -1;
     }
     closedir(d);
-    return sweep_former_boot(k, err);
+    return strays_adopt(k, err);
 }

@@ -263,6 +263,7 @@ bool reaper_hand_over(struct keeper *k, const char *layer, int mounts, bool pati
     size_t n = strlen(layer), nfds = mounts < 0 ? 0 : 1;
     int flags = patient ? 0 : MSG_DONTWAIT;
 
+    stray_ended(k, layer); /* whoever finds it from here on may delete it */
     for (int tries = 0; tries < 2 && k->reaper.sock >= 0; tries++) {
         if (fdpass_send(k->reaper.sock, layer, n, &mounts, nfds, flags) > 0 ||
             (nfds && errno == ETOOMANYREFS &&

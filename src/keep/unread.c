@@ -124,6 +124,15 @@ static bool readable(const struct box *b)
            bytes.len && boxfile_decode(buf_str(&bytes), b->unread_kind, b->id, &f, NULL, &err) >= 0;
 }
 
+/* A layer that nothing names was being deleted when we found it. */
+static bool is_gone(const struct box *b)
+{
+    struct err err = { 0 };
+    AUTO(closep) int layer = b->astray ? layer_open(b->keeper->volume, b->name, &err) : -1;
+
+    return b->astray && layer < 0 && err.code == ERR_NOT_FOUND;
+}
+
 void unread_look(struct box *b)
 {
     struct keeper *k = b->keeper;
@@ -134,6 +143,10 @@ void unread_look(struct box *b)
     struct box *now;
 
     b->look_again = clock_ms() + LOOK_MS;
+    if (is_gone(b)) {
+        unread_end(b, ENDED_BY_REQUEST);
+        return;
+    }
     if (!readable(b))
         return;
     memcpy(id, b->id, sizeof(id));

@@ -37,6 +37,7 @@ enum op {
     TEMPLATES,
     STAT,
     LIMITS,
+    CLAIM,
     PAUSE,
     RESUME,
     SNAPSHOT,
@@ -45,9 +46,9 @@ enum op {
     OPS
 };
 
-static const char *const op_names[OPS] = { "create",   "destroy", "list",  "templates",
-                                           "stat",     "limits",  "pause", "resume",
-                                           "snapshot", "dial",    "adopt" };
+static const char *const op_names[OPS] = { "create", "destroy",  "list",  "templates",
+                                           "stat",   "limits",   "claim", "pause",
+                                           "resume", "snapshot", "dial",  "adopt" };
 
 struct fake {
     struct provider provider;
@@ -229,6 +230,8 @@ static int create(struct provider *p, const char *ref, const struct order *order
                                        .memory_bytes = FAKE_MEMORY,
                                        .memory_peak_bytes = FAKE_MEMORY,
                                        .pids = 1,
+                                       .flags = order->flags,
+                                       .mark = order->mark,
                                        .network = order->network == ORDER_NET_OPEN ? NETWORK_OPEN
                                                                                    : NETWORK_NONE };
     m->adopted = true;
@@ -305,10 +308,8 @@ static int stat_(struct provider *p, const char *ref, struct machine_state *out,
     return 0;
 }
 
-static int limits(struct provider *p, const char *ref, const struct limits *new, struct err *err)
+static int change(struct fake *f, struct machine *m, const struct limits *new, struct err *err)
 {
-    AUTO(leave) struct fake *f = enter(p);
-    struct machine *m = need(f, LIMITS, ref, err);
     struct limits l = *new;
 
     if (!m || limits_fill(&l, &m->state.limits, err))
@@ -316,6 +317,25 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
     m->state.limits = l;
     if (new->lifetime_ms)
         set_lifetime(f, m);
+    return 0;
+}
+
+static int limits(struct provider *p, const char *ref, const struct limits *new, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+
+    return change(f, need(f, LIMITS, ref, err), new, err);
+}
+
+static int claim(struct provider *p, const char *ref, const struct limits *new,
+                 const struct order_mark *mark, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+    struct machine *m = need(f, CLAIM, ref, err);
+
+    if (change(f, m, new, err))
+        return -1;
+    m->state.mark = *mark;
     return 0;
 }
 
@@ -453,6 +473,7 @@ static const struct provider_ops fake_ops = {
     .templates = templates,
     .stat = stat_,
     .limits = limits,
+    .claim = claim,
     .pause = pause_,
     .resume = resume,
     .snapshot = snapshot,

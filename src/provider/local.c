@@ -317,6 +317,18 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
                : 0;
 }
 
+static int claim(struct provider *p, const char *ref, const struct limits *new,
+                 const struct order_mark *mark, struct err *err)
+{
+    AUTO(leave) struct local *l = enter(p);
+    struct keep_request q = { .verb = KEEP_LIMITS, .u = { .limits = *new, .mark = *mark } };
+    struct keep_reply reply;
+
+    return set_ref(&q, ref, err) || ask_surely(l, &q, &reply, NULL, NULL, answer_by(), NULL, err)
+               ? -1
+               : 0;
+}
+
 /* A keeper that died on it has let the machine go on, or the next one finds it paused. */
 static int pause_(struct provider *p, const char *ref, bool files_only, uint64_t *flush_us,
                   struct err *err)
@@ -448,6 +460,7 @@ static const struct provider_ops local_ops = {
     .templates = templates,
     .stat = stat_,
     .limits = limits,
+    .claim = claim,
     .pause = pause_,
     .resume = resume,
     .snapshot = snapshot,

@@ -226,6 +226,8 @@ static int claim(struct local *l, const char *ref, char why[static 256])
     for (;;) {
         enum ask r = local_ask(l, &q, &reply, NULL, NULL, co_in(provider_limits.answer_ms), &err);
 
+        if (r == ASK_DONE && reply.u.state.astray) /* its files are all that was found */
+            return 1;
         if (r == ASK_DONE) {
             memcpy(why, reply.u.state.unreadable, sizeof(reply.u.state.unreadable));
             return 0;

@@ -27,7 +27,10 @@ struct machine_state {
     bool stopped;       /* its first process was, from outside: it will never answer */
     bool outdated;      /* its template has changed: a new machine would begin with other files */
     char template[128]; /* as it was asked for */
-    char unreachable[256]; /* of adopt(): see there; "": it can be reached */
+    char unreachable[256];  /* of adopt(): see there; "": it can be reached */
+    bool astray;            /* only its files were found: it ran when all else was lost */
+    uint32_t flags;         /* ORDER_*, as create() was told */
+    struct order_mark mark; /* whose it is: as create() or claim() were told last */
 };
 
 struct machine_template {
@@ -77,6 +80,9 @@ struct provider_ops {
     int (*stat)(struct provider *p, const char *ref, struct machine_state *out, struct err *err);
     /* Zeroes: as they are. A lifetime counts from now. */
     int (*limits)(struct provider *p, const char *ref, const struct limits *l, struct err *err);
+    /* The same, and whose it is from now on, which survives us when it returns. */
+    int (*claim)(struct provider *p, const char *ref, const struct limits *l,
+                 const struct order_mark *mark, struct err *err);
     /* Its files are on disk, its processes stand still, and so does its lifetime. May take as long
      * as writing out takes, which *flush_us says. One that is paused already: fine. */
     int (*pause)(struct provider *p, const char *ref, bool files_only, uint64_t *flush_us,

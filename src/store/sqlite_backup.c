@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/id.h"
 #include "base/mem.h"
 #include "store/sqlite.h"
 
@@ -64,6 +65,39 @@ static int backup(struct conn *c, const char *path, struct err *err)
         return 0;
     unlink(part.data);
     return -1;
+}
+
+static void name_kept(const struct conn *c, int version, struct buf *out)
+{
+    buf_printf(out, "%s.schema-%d", c->path, version);
+}
+
+/* A copy that is there is of an attempt that failed, or of before somebody went back: this one is
+ * newer, and takes its place when it is whole. */
+int sqlite_keep(struct conn *c, int version, struct err *err)
+{
+    AUTO(buf_free) struct buf path = { 0 }, fresh = { 0 };
+
+    name_kept(c, version, &path);
+    buf_printf(&fresh, "%s.new", path.data);
+    if ((unlink(fresh.data) && errno != ENOENT) || backup(c, fresh.data, err)) {
+        unlink(fresh.data);
+        return err_in(err, "keep a copy of the database before its tables change");
+    }
+    if (rename(fresh.data, path.data)) {
+        err_sys(err, "name the copy %s", path.data);
+        unlink(fresh.data);
+        return -1;
+    }
+    if (sqlite_sync_directory(path.data, err))
+        return -1;
+    for (int older = 1; older < version; older++) {
+        AUTO(buf_free) struct buf gone = { 0 };
+
+        name_kept(c, older, &gone);
+        unlink(gone.data);
+    }
+    return 0;
 }
 
 int sqlite_backup(struct store *s, const char *path, struct err *err)
@@ -134,6 +168,23 @@ static int open_backup(const char *from, struct err *err)
     return TAKE(fd, -1);
 }
 
+/* What was made since the backup was is not its own: machines that are marked with the name that it
+ * had then may be anybody's (control/orphans.c). */
+static int name_anew(struct conn *c, struct err *err)
+{
+    char name[17], text[160];
+    int64_t version;
+
+    if (sqlite_version(c, &version, err) || !version)
+        return version ? -1 : 0;
+    id_random(name, sizeof(name) - 1);
+    snprintf(text, sizeof(text),
+             "INSERT INTO node_values (name, value) VALUES ('" STORE_MARK "', CAST('%s' AS BLOB))"
+             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+             name);
+    return sqlite_exec(c, text, err);
+}
+
 /* The copy is looked at, not the backup itself: that may be on a disk that cannot be written. */
 static int copy_whole(int from, const char *to, struct err *err)
 {
@@ -143,7 +194,7 @@ static int copy_whole(int from, const char *to, struct err *err)
     unlink(to); /* of one that was interrupted */
     if (copy_file(from, to, err))
         return -1;
-    r = open_whole(&c, to, err);
+    r = open_whole(&c, to, err) || name_anew(&c, err) ? -1 : 0;
     sqlite_shut(&c);
     return r;
 }
