@@ -11,7 +11,7 @@
 #define NATIVE                                                                                     \
     e2b_create_routes, e2b_watch_routes, e2b_sandbox_routes, e2b_pause_routes, native_box_routes,  \
         e2b_template_routes, e2b_later_routes, native_watch_routes, native_process_routes,         \
-        native_user_routes, api_tunnel_routes, api_system_routes
+        native_user_routes, native_orphan_routes, api_tunnel_routes, api_system_routes
 
 const struct route *const native_tables[] = { NATIVE, NULL };
 const struct route *const api_tables[] = { contract_box_routes,

@@ -189,15 +189,20 @@ int contract_enter(struct contract_box *b, struct call *c, const char *id, struc
     b->guest.client = control_client(control);
     b->guest.token = b->sandbox->token[0] ? b->sandbox->token : NULL;
     control_to(control, b->sandbox, PROVIDER_GUEST_PORT, &b->guest.to);
+    b->guest.to.whole = true;
     return 0;
 }
 
 int contract_leave(struct contract_box *b, int r, struct err *err)
 {
-    bool ended = b->sandbox->state == SANDBOX_ENDING || b->sandbox->state == SANDBOX_ENDED;
+    enum sandbox_state state = (enum sandbox_state)b->sandbox->state;
 
-    if (r < 0 && !b->call->status && ended)
+    if (r < 0 && !b->call->status && (state == SANDBOX_ENDING || state == SANDBOX_ENDED))
         not_found(b->id, err);
+    else if (r < 0 && !b->call->status && (state == SANDBOX_PAUSED || state == SANDBOX_RESUMING))
+        err_set(err, ERR_UNAVAILABLE,
+                "Sandbox %.64s was paused while it worked on this: what it did is kept; ask again",
+                b->id);
     else if (r < 0 && err->code == ERR_GONE && !b->call->status)
         err->code = ERR_UPSTREAM; /* who left is the guest, and the client still waits */
     control_work_end(b->sandbox);

@@ -73,6 +73,7 @@ static int guest_of(struct call *c, struct sandbox *s, struct envd *out, struct 
     *out =
         (struct envd){ .client = control_client(control), .token = s->token[0] ? s->token : NULL };
     control_to(control, s, PROVIDER_GUEST_PORT, &out->to);
+    out->to.whole = true;
     return 0;
 }
 

@@ -79,6 +79,7 @@ void err_set_(struct err *err, enum err_code code, const char *fmt, ...)
     va_list ap;
 
     err->code = code;
+    err->reason = ERR_REASON_NONE;
     va_start(ap, fmt);
     vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
     va_end(ap);
@@ -92,6 +93,7 @@ void err_sys_(struct err *err, const char *fmt, ...)
     size_t n;
 
     err->code = err_from_errno(error);
+    err->reason = ERR_REASON_NONE;
     va_start(ap, fmt);
     vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
     va_end(ap);

@@ -32,9 +32,18 @@ enum err_code {
     ERR_CODES
 };
 
-struct err {            /* on the caller's stack: nothing to free, nothing to leak */
-    enum err_code code; /* maps one to one to an HTTP status and a Connect code */
-    char msg[256];      /* "create s1: mount overlay: No space left on device" */
+/* What a program may conclude from it that its code alone does not say. A code comes from wherever
+ * something failed: a missing directory is ERR_NOT_FOUND too. */
+enum err_reason {
+    ERR_REASON_NONE,
+    ERR_NO_SANDBOX, /* with ERR_NOT_FOUND: who keeps them looked it up, and there is none */
+    ERR_REASONS
+};
+
+struct err {                /* on the caller's stack: nothing to free, nothing to leak */
+    enum err_code code;     /* maps one to one to an HTTP status and a Connect code */
+    enum err_reason reason; /* set behind err_set(), which clears it; context leaves it */
+    char msg[256];          /* "create s1: mount overlay: No space left on device" */
 };
 
 /* All three are -1, so that a caller can write: return err_sys(err, "open %s", path);

@@ -2,6 +2,7 @@
  * beside a running server, the second only without one. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/commands.h"
@@ -60,8 +61,8 @@ static int run_restore(struct args *a)
     if (r)
         return args_fail(a, 1, &err);
     printf("%s is now %s; what was there is %s\n"
-           "At the next start sandboxes that it does not know end.\n",
-           path, a->words[0], aside.data);
+           "At the next start sandboxes that it does not know are set aside (cove orphans).\n",
+           path, a->words[0], access(aside.data, F_OK) ? "nothing" : aside.data);
     return 0;
 }
 
@@ -95,8 +96,8 @@ const struct command command_restore = {
     .name = "restore",
     .help = "put a copy in the database's place",
     .about = "The server must not be running. The file is checked first; the database that was "
-             "there is kept beside it. Sandboxes that live and that the copy does not know end at "
-             "the next start.",
+             "there is kept beside it. Sandboxes that the copy does not know are set aside at the "
+             "next start (cove orphans).",
     .options = options,
     .size = sizeof(struct backup_options),
     .words = restore_words,

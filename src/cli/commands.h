@@ -25,6 +25,7 @@ extern const struct command command_pause;
 extern const struct command command_resume;
 extern const struct command command_logs;
 extern const struct command command_man;
+extern const struct command command_orphans;
 extern const struct command command_ps;
 extern const struct command command_restore;
 extern const struct command command_run;

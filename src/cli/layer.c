@@ -14,6 +14,7 @@
 #include "cli/dirs.h"
 #include "cli/layer_build.h"
 #include "jail/layers.h"
+#include "keep/keep.h"
 
 enum { REQUIREMENTS = 64, REQUIREMENT_BYTES = 256 };
 
@@ -92,7 +93,9 @@ static int open_archive(const char *data_dir, struct err *err)
     return fd;
 }
 
-static int add_layer(const struct layer_options *o, const char *dir, struct layers_added *added,
+static bool is_named(void *dir, const char *id) { return keep_names(dir, KEEP_NAMED_LAYER, id); }
+
+static int add_layer(const struct layer_options *o, char *dir, struct layers_added *added,
                      struct err *err)
 {
     AUTO(arena_free) struct arena a = { 0 };
@@ -115,7 +118,7 @@ static int add_layer(const struct layer_options *o, const char *dir, struct laye
                     err) ||
         lseek(archive, 0, SEEK_SET) < 0)
         return -1;
-    return layers_add(dir, "python", archive, buf_cstr(&about), added, err);
+    return layers_add(dir, "python", archive, buf_cstr(&about), is_named, dir, added, err);
 }
 
 static int run_layer_add(struct args *a)
@@ -173,7 +176,7 @@ static int run_layer_remove(struct args *a)
 
     if (!dir || check_name(a->words[0], &err))
         return args_fail(a, args_usage_status(a), &err);
-    return layers_remove(dir, a->words[0], &err) ? args_fail(a, 1, &err) : 0;
+    return layers_remove(dir, a->words[0], is_named, dir, &err) ? args_fail(a, 1, &err) : 0;
 }
 
 /* ---- the tables ---- */

@@ -69,6 +69,9 @@ static const struct args_option serve_options[] = {
                    "internet: 10.1.0.0/16"),
     OPTION(struct serve_options, fetch_ca, "fetch-ca", ARGS_FILE, .env = "COVE_FETCH_CA",
            .value = "FILE", .help = "certificates to trust there instead of the machine's, PEM"),
+    OPTION(struct serve_options, new, "new", ARGS_SWITCH,
+           .help = "the database was lost: take the data directory as new, and set aside the "
+                   "sandboxes in it (cove orphans)"),
     OPTION(struct serve_options, ephemeral, "ephemeral", ARGS_SWITCH, .env = "COVE_EPHEMERAL",
            .help = "end all sandboxes when the server ends"),
     OPTION(struct serve_options, paused_retention, "paused-retention", ARGS_DURATION,

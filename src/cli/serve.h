@@ -33,7 +33,7 @@ struct serve_options { /* of the command line */
     const char *fetch_ca;
     struct args_list allow_mounts, fetch_allow, set;
     int64_t lifeline, paused_retention, mcp_port, code_port;
-    bool ephemeral;
+    bool ephemeral, new;
 };
 
 enum { SERVE_KEY = 64, SERVE_PASSWORD = 160 };
@@ -56,6 +56,7 @@ struct serve {
     int listener, preview;            /* preview: -1 where there is none */
     int lock;                         /* <data>/serve.lock, held until the last of us has ended */
     int lifeline;                     /* -1: none */
+    int template_news;                /* inotify's, of the templates' directory; 0: none */
     int keeper_line[2];               /* a pipe: the keeper ends when monitor and server are gone */
     pid_t monitor;                    /* without it the server ends too */
     char *tls_chain, *tls_key;        /* absolute; NULL: plain HTTP */
@@ -74,6 +75,11 @@ int serve_setup(struct serve *s, struct err *err);
 int serve_lock(struct serve *s, struct err *err); /* of the data directory: ERR_CONFLICT */
 void serve_announce(const struct serve *s);       /* <data>/server.json, for the command line */
 void serve_withdraw(const struct serve *s);
+
+/* serve_database.c: is the database there, or is this a first start? Else refused. */
+struct store;
+int serve_database(const struct serve *s, struct err *err);
+int serve_database_open(const struct serve *s, struct store **out, struct err *err);
 
 /* serve_tls.c: the server's user cannot read root's key; 1: there are new copies, 0: none needed */
 int serve_tls_copy(struct serve *s, struct err *err);

@@ -69,6 +69,8 @@ static int run_keep(struct serve *s)
     closep(&s->preview);
     closep(&s->lifeline);
     close(s->keeper_line[1]);
+    if (s->template_news) /* the server's */
+        close(s->template_news);
     explicit_bzero(s->key, sizeof(s->key));
     explicit_bzero(s->password, sizeof(s->password));
     if (!keep_run(&o, &err))

@@ -44,11 +44,8 @@ static void open_files(void *arg)
 {
     struct opening *o = arg;
     const struct serve *s = o->v->s;
-    AUTO(freep) char *path = NULL;
 
-    if (asprintf(&path, "%s/cove.db", s->state_dir) < 0)
-        abort();
-    o->result = store_open_sqlite(path, &o->v->store, o->err);
+    o->result = serve_database_open(s, &o->v->store, o->err);
     if (!o->result && s->tls_chain)
         o->result = tls_server(s->shown_chain, s->shown_key, &o->v->tls, o->err);
 }
@@ -80,6 +77,7 @@ static int begin(struct server *v, struct err *err)
     struct control_options c = { .run_dir = v->s->place,
                                  .boot = v->s->boot,
                                  .create_fault = v->s->create_fault,
+                                 .template_news = v->s->template_news,
                                  .token_secret = v->s->token_secret,
                                  .domain = v->s->domain,
                                  .allow_mounts = v->s->o->allow_mounts.items,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -330,14 +331,31 @@ static int find_secrets(struct serve *s, struct err *err)
     return 0;
 }
 
+/* The server does not see the templates, only that they change: at once, not when it next asks. */
+static int watch_templates(struct serve *s, struct err *err)
+{
+    AUTO(freep) char *folder = NULL;
+
+    if (asprintf(&folder, "%s/templates", s->data_dir) < 0)
+        abort();
+    if (make_dir(folder, 0700, err))
+        return -1;
+    s->template_news = MAX(inotify_init1(IN_NONBLOCK | IN_CLOEXEC), 0);
+    if (s->template_news &&
+        inotify_add_watch(s->template_news, folder, IN_MOVED_TO | IN_MOVED_FROM | IN_ONLYDIR) < 0)
+        close(TAKE(s->template_news, 0));
+    return 0; /* without, it asks every few seconds */
+}
+
 int serve_setup(struct serve *s, struct err *err)
 {
     umask(022);
     return keep_schema_check(s->data_dir, s->run_dir, err) || find_user(s, err) ||
-                   make_directories(s, err) || serve_tls_copy(s, err) < 0 ||
-                   open_listeners(s, err) || find_secrets(s, err) || serve_contract(s, err)
+                   make_directories(s, err) || serve_database(s, err) ||
+                   serve_tls_copy(s, err) < 0 || open_listeners(s, err) || find_secrets(s, err) ||
+                   serve_contract(s, err)
                ? -1
-               : 0;
+               : watch_templates(s, err);
 }
 
 /* ---- where the command line finds us ---- */

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/dirs.h"
 #include "cli/limit_args.h"
+#include "keep/keep.h"
 
 struct template_options {
     bool json;
@@ -222,6 +223,11 @@ static int run_list(struct args *a)
 
 /* ---- remove ---- */
 
+static bool is_named(void *dir, const char *name)
+{
+    return keep_names(dir, KEEP_NAMED_TEMPLATE, name);
+}
+
 static int run_remove(struct args *a)
 {
     const struct template_options *o = a->values;
@@ -233,7 +239,7 @@ static int run_remove(struct args *a)
         return args_fail(a, args_usage_status(a), &err);
     json_open(&b, '[');
     for (size_t i = 0; i < a->n; i++) {
-        if (template_remove(dir, a->words[i], &err) < 0)
+        if (template_remove(dir, a->words[i], is_named, dir, &err) < 0)
             return fail(a, &err);
         json_put_str(&b, str_of(a->words[i]));
     }

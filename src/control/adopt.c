@@ -9,7 +9,9 @@
  *   CREATING          there     undone: its client never heard of it
  *   ENDING            there     finished
  *   any               gone      ended, with the reason
- *   none              there     back into the pool if it waited there and still would; else ended
+ *   ENDED             there     ended: the record is the witness
+ *   none              there     back into the pool if it waited there and still would; ended if
+ *                               nobody was told of it; else set aside (orphans.c)
  *
  * A machine of which the provider cannot read what it wrote (unreachable) is neither adopted nor
  * ended, whatever its record says; a record in use is looked at again until it can be.
@@ -126,7 +128,7 @@ static int adopt_state(struct live *l, const struct machine_state *m, struct err
     bool ran = l->s.state == SANDBOX_RUNNING || l->s.state == SANDBOX_PAUSING;
 
     if (pause_settle(l, m, err)) {
-        if (err->code == ERR_NOT_FOUND)
+        if (err->reason == ERR_NO_SANDBOX)
             return -1;
         log_warn("a sandbox is not settled yet", KV("sandbox", l->s.id), KV("error", err->msg));
         *err = (struct err){ 0 };
@@ -139,7 +141,7 @@ static int adopt_state(struct live *l, const struct machine_state *m, struct err
         return 0;
     l->deadline = deadline_of(l, m);
     if (renew_net(l, m, err)) {
-        if (err->code == ERR_NOT_FOUND || control_unclear(err))
+        if (err->reason == ERR_NO_SANDBOX || control_unclear(err))
             return -1;
         /* one that cannot be guarded is no reason to serve nobody: we watch over it ourselves */
         log_warn("a sandbox's lifetime is not the provider's", KV("sandbox", l->s.id),
@@ -168,7 +170,8 @@ static void adopt_reachable(struct live *l)
     l->unreachable[0] = 0;
     l->again = l->settle_ms = 0;
     log_info("a sandbox can be reached again", KV("sandbox", l->s.id));
-    control_event_add(l, "reachable", "system", "what was written of it can be read again", NULL);
+    control_event_add(l, "reachable", "system", "what could not be reached of it is there again",
+                      NULL);
 }
 
 /* 0 it is ours, -1 with err; or it must end although its machine is there. */
@@ -181,6 +184,8 @@ static int keep(struct live *l, struct err *err)
 
     if (p->ops->adopt(p, l->s.id, &m, err))
         return -1;
+    if (m.astray && l->s.state == SANDBOX_RUNNING)
+        return ENDED_WITH_MACHINE;
     if (*m.unreachable) {
         adopt_unreachable(l, m.unreachable);
         return 0;
@@ -192,6 +197,7 @@ static int keep(struct live *l, struct err *err)
         return -1;
     if (!m.asleep)
         l->s.limits = m.limits;
+    mark_see(l, &m);
     l->touched = co_now();
     if (adopt_state(l, &m, err))
         return -1;
@@ -224,8 +230,13 @@ static int settle(struct live *l, bool machine, struct err *err)
 
     int kept = end ? 0 : keep(l, err);
 
-    if (kept < 0 && err->code != ERR_NOT_FOUND)
-        return err_in(err, "adopt sandbox %s", l->s.id);
+    if (kept < 0 && !provider_gone(l->control->provider, l->s.id, err)) {
+        if (err->code != ERR_NOT_FOUND)
+            return err_in(err, "adopt sandbox %s", l->s.id);
+        adopt_unreachable(l, err->msg); /* something on the way to it is not there */
+        *err = (struct err){ 0 };
+        return 0;
+    }
     if (kept < 0) {
         machine = false;
         *err = (struct err){ 0 };
@@ -271,12 +282,13 @@ static int settle_one(struct settling *g, struct live *l, struct err *err)
 {
     const struct refs *m = g->machines;
     bool machine = m->n && bsearch(l->s.id, m->items, m->n, sizeof(*m->items), compare_refs);
+    struct err unlisted = { .code = ERR_NOT_FOUND, .reason = ERR_NO_SANDBOX, .msg = "not listed" };
     int r = live_lock(l, err);
 
     if (r)
         return r;
     if (l->s.state != SANDBOX_ENDED)
-        r = settle(l, machine, err);
+        r = settle(l, machine || !provider_gone(l->control->provider, l->s.id, &unlisted), err);
     g->kept += l->s.state != SANDBOX_ENDED;
     live_unlock(l);
     return r;
@@ -331,27 +343,11 @@ static int settle_all(struct control *c, const struct refs *machines, struct err
 
 /* ---- machines that no record knows ---- */
 
-static void settle_strangers(struct control *c, const struct refs *machines)
+static const char *ref_at(void *arg, size_t i)
 {
-    struct provider *p = c->provider;
+    const struct refs *r = arg;
 
-    for (size_t i = 0; i < machines->n; i++) {
-        const char *ref = machines->items[i];
-        struct machine_state m;
-        struct err err = { 0 };
-
-        if (table_find(c, str_of(ref)))
-            continue;
-        if (!p->ops->adopt(p, ref, &m, &err)) {
-            if (*m.unreachable) /* somebody's: nothing says that it is nobody's */
-                log_warn("an unreachable sandbox without a record is left alone",
-                         KV("sandbox", ref), KV("why", m.unreachable));
-            if (*m.unreachable || pool_adopt(c, ref, &m))
-                continue;
-        }
-        if (p->ops->destroy(p, ref, &err) && err.code != ERR_NOT_FOUND)
-            leftover_machine(c, ref);
-    }
+    return i < r->n ? r->items[i] : NULL;
 }
 
 int control_adopt(struct control *c, struct err *err)
@@ -370,7 +366,7 @@ int control_adopt(struct control *c, struct err *err)
     if (!r)
         r = settle_all(c, &machines, err);
     if (!r)
-        settle_strangers(c, &machines);
+        orphans_settle(c, ref_at, &machines);
     free(machines.items);
     return r < 0 ? -1 : 0;
 }

@@ -22,6 +22,7 @@ struct control_limits control_limits = {
     .ended_days = 7,
     .forward_conns = 256,
     .paused_retention_s = 0,
+    .orphan_retention_s = 7 * 86400,
     .pause_give_up_s = 600,
     .pool_size = 4,
     .pool_memory = 64 << 20,
@@ -48,6 +49,9 @@ const struct setting control_settings[] = {
       "connections at once through one forwarded port" },
     { "control.paused-retention-s", &control_limits.paused_retention_s, 0, INT32_MAX,
       "seconds after which a paused sandbox is ended; 0: never" },
+    { "control.orphan-retention-s", &control_limits.orphan_retention_s, 0, INT32_MAX,
+      "seconds for which a machine that the database does not know is kept (cove orphans); 0: for "
+      "ever" },
     { "control.pause-give-up-s", &control_limits.pause_give_up_s, 0, 86400,
       "seconds for which pausing a sandbox at its time-out may fail before it is ended" },
     { "pool.size", &control_limits.pool_size, 0, 10000,
@@ -225,18 +229,26 @@ static void tend(void *arg)
 
 /* ---- opening ---- */
 
-/* The data directory is the node: its id is made once and kept in the store. */
-static int learn_node(struct store *s, void *arg, struct err *err)
+static int learn(struct store *s, const char *name, char **out, struct err *err)
 {
     AUTO(buf_free) struct buf b = { 0 };
-    struct control *c = arg;
     char fresh[17];
 
     id_random(fresh, sizeof(fresh) - 1);
-    if (s->ops->value_once(s, "node", str_of(fresh), &b, err))
+    if (s->ops->value_once(s, name, str_of(fresh), &b, err))
         return -1;
-    c->node = xstrdup(buf_cstr(&b));
+    *out = xstrdup(buf_cstr(&b));
     return 0;
+}
+
+/* The data directory is the node: its id is made once and kept in the store. The store has one of
+ * its own, which marks machines, and which a backup that is put back has anew: within one store
+ * whoever was told of a sandbox has a record of it. */
+static int learn_node(struct store *s, void *arg, struct err *err)
+{
+    struct control *c = arg;
+
+    return learn(s, "node", &c->node, err) || learn(s, STORE_MARK, &c->mark, err) ? -1 : 0;
 }
 
 static char **copy_list(const char *const *list)
@@ -262,6 +274,7 @@ static struct control *new_control(const struct control_options *o)
     c->provider = o->provider;
     c->domain = xstrdup(o->domain);
     c->create_fault = o->create_fault;
+    c->templates.news = o->template_news;
     c->allow_mounts = copy_list(o->allow_mounts);
     c->ephemeral = o->ephemeral;
     c->no_network = o->no_network;
@@ -275,14 +288,15 @@ static struct control *new_control(const struct control_options *o)
     co_cond_init(&c->retry_added);
     co_cond_init(&c->sampling_begun);
     co_cond_init(&c->leftover_added);
+    list_init(&c->orphans);
     pool_init(c);
     return c;
 }
 
 int control_open(const struct control_options *o, struct control **out, struct err *err)
 {
-    static co_fn *const services[] = { life_serve, leftover_serve, samples_serve,
-                                       pool_serve, retry_serve,    tend };
+    static co_fn *const services[] = { life_serve,  leftover_serve, samples_serve, pool_serve,
+                                       retry_serve, orphans_serve,  tend,          mark_renew };
     struct control *c = new_control(o);
 
     static_assert(ARRAY_LEN(services) <= SERVICES, "room to remember them");
@@ -388,6 +402,7 @@ void control_close(struct control *c)
     wait_for_tasks(c, until);
     leftover_finish(c);
     forget_all(c);
+    orphans_finish(c);
     retry_close(c);
     client_finish(&c->client);
     provider_closep(&c->provider);
@@ -400,6 +415,7 @@ void control_close(struct control *c)
     free(c->heap);
     free(c->domain);
     free(c->node);
+    free(c->mark);
     free(c);
 }
 

@@ -22,6 +22,7 @@ struct control_options {
     struct provider *provider; /* owned from here on; its on_event was given control_event */
     const char *create_fault;  /* why no sandbox can be made; NULL: they can */
     const char *token_secret;  /* signs logins' tokens; NULL: the store's own */
+    int template_news;         /* has something to read when one came or went; 0: nobody tells */
     const char *domain;        /* of sandboxes' host names: "localhost:8000", "cove.example" */
     const char *const *allow_mounts; /* prefixes; NULL-terminated; NULL: none */
     bool ephemeral;                  /* control_close() ends every sandbox */
@@ -191,6 +192,24 @@ typedef int control_sandbox_fn(void *arg, struct sandbox *s); /* must not park; 
 /* *more: there is another page behind the last one given. */
 int control_list(struct control *c, const struct actor *who, const struct sandbox_filter *f,
                  control_sandbox_fn *fn, void *arg, bool *more, struct err *err);
+
+/* ---- machines that the store does not know: for admins ---- */
+
+struct orphan {
+    char id[SANDBOX_ID + 1];
+    int64_t found_ms, until_ms; /* unix; until 0: for ever */
+    char reason[ORPHAN_REASON]; /* why it was set aside */
+    struct machine_state state; /* unreachable: nothing else is known */
+};
+typedef int control_orphan_fn(void *arg,
+                              const struct orphan *o); /* must not park; non-zero stops */
+int control_orphan_list(struct control *c, control_orphan_fn *fn, void *arg, struct err *err);
+int control_orphan_get(struct control *c, struct str id, struct orphan *out, struct err *err);
+/* It becomes a sandbox of this user's. restart: only its files do, and it is paused; its processes
+ * end. ERR_CONFLICT: it cannot be without that. */
+int control_orphan_adopt(struct control *c, const struct actor *who, struct str id,
+                         const char *owner, bool restart, struct sandbox **out, struct err *err);
+int control_orphan_end(struct control *c, const struct actor *who, struct str id, struct err *err);
 
 /* ---- metrics, events ---- */
 

@@ -4,16 +4,18 @@
  * is taken; the guest is told environment and token; then the record becomes RUNNING and the caller
  * hears of it. Whatever fails, the machine goes and the record ends with the reason.
  *
- * The intent is written beside the making, not before it: a machine without a record is ended by
- * the next start (adopt.c), so either alone is undone. The one exception is a waiting machine that
- * is told an environment without a token: until the intent is written nothing would distinguish it
- * from one that still waits, so there the order is strict. */
+ * The intent is written beside the making, not before it: a machine without a record that nobody
+ * has claimed is ended by the next start (orphans.c), so either alone is undone. The one exception
+ * is a waiting machine that is told an environment without a token: until the intent is written
+ * nothing would distinguish it from one that still waits, so there the order is strict. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "control/impl.h"
 
-enum { GUARD_RETRY_MS = 1000 };
+enum { CLAIM_RETRY_MS = 1000 };
 
 struct making {
     struct control *control;
@@ -93,6 +95,7 @@ static int fill_order(const struct making *m, struct order *o, struct err *err)
                          .flags = ORDER_EAGER | (s->strict ? ORDER_STRICT : 0) |
                                   (s->life.restart ? ORDER_STAY : 0) };
     o->limits.lifetime_ms = life_net_ms(&s->life);
+    mark_unclaimed(m->control, &o->mark);
     for (size_t i = 0; i < row->mounts.n; i++) {
         const struct sandbox_mount *from = &((const struct sandbox_mount *)row->mounts.items)[i];
 
@@ -116,7 +119,7 @@ static int new_machine(struct making *m, struct err *err)
 }
 
 /* One that waits has its template's limits. The rest of what was asked for is set now; where only
- * the lifetime differs, that can wait until the caller has its answer: see guard(). */
+ * the lifetime differs, that can wait until the caller has its answer: see claim(). */
 static int limit_machine(struct making *m, bool *guarded, struct err *err)
 {
     struct limits want = m->spec->limits;
@@ -169,7 +172,7 @@ static int replace_machine(struct making *m, struct err *err)
     log_warn("a waiting machine was of no use", KV("sandbox", m->live->s.id),
              KV("error", err->msg));
     if (m->control->provider->ops->destroy(m->control->provider, m->live->s.id, &ignored) &&
-        ignored.code != ERR_NOT_FOUND)
+        !provider_gone(m->control->provider, m->live->s.id, &ignored))
         return -1;
     *err = (struct err){ 0 };
     m->live->machine_gone = false;
@@ -193,26 +196,40 @@ static int make_machine(struct making *m, bool *guarded, struct err *err)
 
 /* ---- the whole ---- */
 
-/* Sets the lifetime that the provider watches over, after the answer, without the lock: whoever
- * kills it does not wait for this. A machine that waited has the pool's, which is longer than any
- * wait here. With that alone a crash now costs nothing either:
- * adopt.c sees whose lifetime it is. */
-static void guard(void *arg)
+/* Says on the machine whose it is, and sets the lifetime that the provider watches over (one that
+ * waited has the pool's, which is longer than any wait here). After the answer, as the keeper may
+ * be busy building the next one, and without the lock: whoever kills it does not wait for this. The
+ * record was there before the answer; with that alone a crash costs nothing (adopt.c sees whose
+ * lifetime it is, and marks the machine), and another database has another mark (orphans.c). */
+struct claiming {
+    struct live *live;
+    bool lifetime; /* it has the pool's */
+    char owner[USER_NAME + 1];
+};
+
+static void claim(void *arg)
 {
-    AUTO(live_releasep) struct live *l = arg;
-    struct provider *p = l->control->provider;
+    struct claiming *k = arg;
+    AUTO(live_releasep) struct live *l = k->live;
+    struct err err = { 0 };
 
-    for (;;) {
-        struct limits net = { .lifetime_ms = life_net_ms(&l->s.life) };
-        struct err err = { 0 };
+    while (l->s.state != SANDBOX_ENDING && l->s.state != SANDBOX_ENDED &&
+           mark_claim(l, k->owner, k->lifetime ? life_net_ms(&l->s.life) : 0, &err) &&
+           !provider_gone(l->control->provider, l->s.id, &err) && !co_sleep(co_in(CLAIM_RETRY_MS)))
+        continue;
+    free(k);
+}
 
-        if (l->s.state == SANDBOX_ENDING || l->s.state == SANDBOX_ENDED)
-            return;
-        if (!p->ops->limits(p, l->s.id, &net, &err) || err.code == ERR_NOT_FOUND)
-            return;
-        if (co_sleep(co_in(GUARD_RETRY_MS)))
-            return;
-    }
+static void begin_claim(const struct making *m, bool guarded)
+{
+    struct claiming *k = xcalloc(1, sizeof(*k));
+
+    k->live = m->live;
+    k->lifetime = m->warm && !guarded;
+    memcpy(k->owner, m->who->name, sizeof(k->owner));
+    live_hold(m->live);
+    if (control_go(m->control, claim, k))
+        claim(k);
 }
 
 static int finish(struct making *m, bool guarded, struct err *err)
@@ -240,11 +257,7 @@ static int finish(struct making *m, bool guarded, struct err *err)
     }
     life_arm(l);
     samples_begin(l);
-    if (!m->warm || guarded)
-        return 0;
-    live_hold(l);
-    if (control_go(m->control, guard, l))
-        guard(l);
+    begin_claim(m, guarded);
     return 0;
 }
 
@@ -263,7 +276,7 @@ static void undo(struct making *m, const struct err *why)
         return;
     }
     if (m->machine && c->provider->ops->destroy(c->provider, l->s.id, &err) &&
-        err.code != ERR_NOT_FOUND)
+        !provider_gone(c->provider, l->s.id, &err))
         leftover_machine(c, l->s.id);
     l->s.state = SANDBOX_ENDED;
     table_remove(c, l);
@@ -351,6 +364,7 @@ static int create(struct control *c, const struct actor *who, const struct creat
     int r = 1;
 
     *existed = false;
+    template_follow(c);
     if (spec_check(c, s, err))
         return -1;
     if (s->idem_key)

@@ -48,7 +48,7 @@ static int destroy(struct live *l, struct err *err)
 {
     struct provider *p = l->control->provider;
 
-    if (!p->ops->destroy(p, l->s.id, err) || err->code == ERR_NOT_FOUND)
+    if (!p->ops->destroy(p, l->s.id, err) || provider_gone(p, l->s.id, err))
         return 0;
     leftover_machine(l->control, l->s.id);
     return err_in(err, "it is recorded as ended, and will end as soon as that is possible");
@@ -166,7 +166,8 @@ static bool try_one(struct control *c, const struct leftover *o)
     struct err err = { 0 };
     int r = o->row ? try_row(c, o, &err) : c->provider->ops->destroy(c->provider, o->ref, &err);
 
-    if (!r || err.code == ERR_NOT_FOUND || (o->row && err.code == ERR_CONFLICT))
+    if (!r || (o->row ? err.code == ERR_NOT_FOUND || err.code == ERR_CONFLICT
+                      : provider_gone(c->provider, o->ref, &err)))
         return true;
     log_debug("not mended yet", KV("sandbox", o->row ? o->row->id : o->ref), KV("error", err.msg));
     return false;

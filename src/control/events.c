@@ -83,8 +83,12 @@ static bool ended_at_once(const struct told *t)
     AUTO(live_releasep) struct live *l = table_hold(t->control, t->ref);
     char why[240];
 
-    if (!l)
-        return pool_ended(t->control, t->ref);
+    if (!l && pool_ended(t->control, t->ref))
+        return true;
+    if (!l) {
+        describe_end(t, why, sizeof(why));
+        return orphans_ended(t->control, t->ref, why);
+    }
     if (l->s.state != SANDBOX_CREATING)
         return false;
     /* The creator holds the lock and checks machine_gone. "request" means that it replaced the
@@ -129,18 +133,19 @@ static void machine_down(const struct told *t)
         l->machine_gone = true;
         err_set(&l->fault, ERR_UPSTREAM, "the sandbox ended while it was being created: %s", why);
     }
-    leftover_machine(t->control, t->ref);
+    if (!orphans_know(t->control, t->ref)) /* its files are somebody's */
+        leftover_machine(t->control, t->ref);
 }
 
 /* We hear of every end, except where there was no memory to listen. */
-void control_gone(struct live *l)
+void control_gone(struct live *l, const struct err *said)
 {
     struct err err = { 0 };
 
-    if (live_lock(l, &err))
+    if (said->code != ERR_NOT_FOUND || live_lock(l, &err))
         return;
-    if (l->s.state == SANDBOX_RUNNING)
-        life_end(l, "system", "itself: its machine is gone", false, &err);
+    if (l->s.state == SANDBOX_RUNNING && provider_gone(l->control->provider, l->s.id, said))
+        life_end(l, "system", MACHINE_IS_GONE, false, &err);
     live_unlock(l);
 }
 

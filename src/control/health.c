@@ -45,16 +45,15 @@ static void fail(struct live *l, const char *why)
     live_unlock(l);
 }
 
-/* One look: 1 it is stopped, 0 it is not (or nobody can tell), -1 it is gone. */
-static int look(struct live *l)
+/* One look: 1 it is stopped, 0 it is not (or nobody can tell), -1 it is said to be gone. */
+static int look(struct live *l, struct err *err)
 {
     struct provider *p = l->control->provider;
     struct machine_state m;
-    struct err err = { 0 };
 
-    if (!p->ops->stat(p, l->s.id, &m, &err))
+    if (!p->ops->stat(p, l->s.id, &m, err))
         return m.stopped;
-    return err.code == ERR_NOT_FOUND ? -1 : 0;
+    return err->reason == ERR_NO_SANDBOX ? -1 : 0;
 }
 
 static void examine(struct live *l)
@@ -63,15 +62,16 @@ static void examine(struct live *l)
 
     for (int64_t silent = 0; l->s.state == SANDBOX_RUNNING && !*l->unreachable && !co_cancelled() &&
                              !l->control->closing;) {
-        int r = look(l);
+        struct err err = { 0 };
+        int r = look(l, &err);
 
-        if (r > 0 && (co_sleep(co_in(AGAIN_MS)) || (r = look(l)) > 0)) {
+        if (r > 0 && (co_sleep(co_in(AGAIN_MS)) || (r = look(l, &err)) > 0)) {
             if (!co_cancelled())
                 fail(l, "failed: its first process was stopped from outside, and answers nobody");
             return;
         }
         if (r < 0) {
-            control_gone(l);
+            control_gone(l, &err);
             return;
         }
         if (answers(l))

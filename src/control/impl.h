@@ -20,10 +20,13 @@ enum {
     NOT_IN_HEAP = 0, /* the heap's slots count from 1 */
 };
 
+/* Why one ended that provider_gone() says so of: the witness belongs to it. */
+#define MACHINE_IS_GONE "itself: its machine is gone: its provider, asked twice, has none"
+
 struct control_limits {
     int64_t sandboxes, user_sandboxes, map_bytes, init_ms, hung_ms, sample_s, ended_days,
         forward_conns;
-    int64_t paused_retention_s, pause_give_up_s;
+    int64_t paused_retention_s, pause_give_up_s, orphan_retention_s;
     int64_t pool_size, pool_memory, pool_age_s, pool_idle_s;
 };
 extern struct control_limits control_limits;
@@ -66,7 +69,8 @@ struct live {
 
     char unreachable[256]; /* why the provider cannot say anything of its machine; "": it can */
 
-    bool doubted; /* somebody looks whether its guest still answers */
+    bool unmarked; /* its machine does not say yet whose it is */
+    bool doubted;  /* somebody looks whether its guest still answers */
 
     bool machine_gone; /* while it was being created: */
     struct err fault;  /* what ended its machine */
@@ -92,6 +96,8 @@ struct counts {
 struct templates { /* a copy of the provider's list, because creates ask for it again and again */
     struct machine_template *items;
     size_t n;
+    int news;              /* a descriptor, see control.h */
+    uint64_t heard, known; /* changes that it told of, and how many of them the list has */
 };
 
 struct control {
@@ -99,6 +105,7 @@ struct control {
     struct provider *provider;
     struct client client;
     char *domain, *node;
+    char *mark;               /* of the store, on machines */
     const char *create_fault; /* borrowed; NULL: none */
     char **allow_mounts;      /* NULL-terminated; NULL: none */
     bool ephemeral, no_network, one_user, closing;
@@ -123,6 +130,8 @@ struct control {
     struct co_cond retry_added;
     uint64_t retry_news; /* counts them, so that one that comes while we look is not missed */
 
+    struct list orphans; /* orphans.c */
+    size_t norphans;
     struct list pools;
     struct pool *pool_default;
     struct co_cond refill;
@@ -166,7 +175,8 @@ struct event control_event_of(const struct sandbox *s, const char *kind, const c
 void control_event_add(struct live *l, const char *kind, const char *actor, const char *text,
                        const char *detail);
 void control_news(struct live *l); /* an event of it was written */
-void control_gone(struct live *l); /* its machine is not there, and nobody told us; parks */
+/* A call about its machine failed so, while it ran: if the machine is gone, it ends. Parks. */
+void control_gone(struct live *l, const struct err *said);
 
 /* ---- table.c ---- */
 
@@ -198,6 +208,7 @@ void spec_fill(struct control *c, const struct actor *who, const struct create_s
 struct guest_init {
     const struct map *env;
     const char *token, *user, *workdir; /* NULL, "": not said */
+    const char *was;                    /* what it demands now; NULL: the token, if any */
     bool known;                         /* the guest may demand the token already */
     int64_t paused_ms;                  /* it has just stood still for so long; 0: it has not */
 };
@@ -208,6 +219,9 @@ int guest_dial(struct control *c, const char *ref, struct err *err); /* a connec
 const struct machine_template *template_find(struct control *c, const char *name);
 bool template_listed(const struct control *c, const char *name); /* as far as we know */
 int template_refresh(struct control *c, struct err *err);
+/* Parks if there is news: reads the list again, and empties pools that are of another one now. */
+void template_follow(struct control *c);
+bool template_stale(const struct control *c); /* what a name leads to may not be what we know */
 
 /* ---- life ---- */
 
@@ -253,6 +267,7 @@ bool pool_knows(struct control *c, const char *template); /* it was asked for be
 void pool_asked(struct control *c, const char *template, int64_t network);
 bool pool_adopt(struct control *c, const char *ref, const struct machine_state *m);
 bool pool_ended(struct control *c, const char *ref); /* its machine is gone: was it one of ours? */
+bool pool_marked(const struct machine_state *m);     /* as a former release marked what waits */
 void pool_serve(void *control);                      /* refills */
 void pool_tend(struct control *c);                   /* what grew old, idle or outdated goes */
 void pool_follow(struct control *c);                 /* after the list of templates was read */
@@ -264,6 +279,29 @@ int control_adopt(struct control *c, struct err *err);
 void adopt_unreachable(struct live *l, const char *why);
 void adopt_look(struct live *l);
 int adopt_refuse(struct live *l, struct err *err); /* -1: it is unreachable, still */
+
+/* ---- mark.c: whose a machine is, on the machine ---- */
+
+void mark_unclaimed(const struct control *c, struct order_mark *out);
+void mark_of(const struct live *l, const char *owner, struct order_mark *out);
+/* lifetime_ms: the provider's, from now on; 0: as it is. On disk when it returns. */
+int mark_claim(struct live *l, const char *owner, uint64_t lifetime_ms, struct err *err);
+bool mark_is_ours(const struct control *c, const struct order_mark *m); /* of this store */
+void mark_see(struct live *l, const struct machine_state *m);           /* of one that is adopted */
+void mark_renew(void *control); /* of those that mark_see() found wanting; parks */
+
+/* ---- orphans.c ---- */
+
+/* At start: what becomes of machines that no record knows. each() gives their names, then NULL. */
+void orphans_settle(struct control *c, const char *(*each)(void *arg, size_t i), void *arg);
+bool orphans_know(struct control *c, const char *ref);
+/* A machine is gone: was it one of them? */
+bool orphans_ended(struct control *c, const char *ref, const char *why);
+void orphans_serve(void *control); /* ends those whose time is up */
+void orphans_finish(struct control *c);
+/* orphan_adopt.c: held, and in the table; NULL with err: all is as it was. */
+struct live *orphan_take_over(struct control *c, const struct actor *who, const char *id,
+                              const char *owner, bool restart, struct err *err);
 
 /* ---- retry.c ---- */
 int retry_open(struct control *c, const char *boot, struct err *err);
@@ -298,6 +336,8 @@ void samples_end(struct live *l); /* of one that leaves the table */
 void samples_free(struct live *l);
 void samples_serve(void *control);
 void reach_free(struct live *l);
+/* Who waits for an answer from it is told that none comes; streams that have begun go on later. */
+void reach_interrupt(struct live *l);
 void keys_finish(struct control *c);
 void users_changed(struct control *c); /* what keys and tokens stand for is forgotten */
 int sessions_init(struct control *c, const char *secret, struct err *err);

@@ -483,7 +483,7 @@ int control_stat(struct control *c, struct sandbox *s, struct machine_state *out
 
     live_hold(l);
     r = c->provider->ops->stat(c->provider, l->s.id, out, err);
-    if (r && err->code == ERR_NOT_FOUND) /* it ended just now */
+    if (r && err->reason == ERR_NO_SANDBOX) /* it ended just now */
         table_not_found(str_of(l->s.id), err);
     if (!r && out->stopped)
         health_doubt(l);

@@ -36,6 +36,8 @@ void control_metrics(struct control *c, struct buf *out)
 
         prom_value(out, "cove_sandboxes", labels, (double)states[i]);
     }
+    prom_head(out, "cove_orphans", "gauge", "Machines that the database does not know");
+    prom_value(out, "cove_orphans", NULL, (double)c->norphans);
     created(c, out);
     counter(out, "cove_create_failures_total", "Creates that failed and were undone",
             n->create_failed);

@@ -44,15 +44,22 @@ static void settled(struct live *l)
     life_arm(l);
 }
 
-/* It is not there at all. */
-static int lost(struct live *l, struct err *err)
+/* A call about its machine failed: is there none? It has ended then. Whatever else was not found on
+ * the way may be there again, and then it can be tried again. */
+static bool lost(struct live *l, struct err *err)
 {
     struct err ignored = { 0 };
     char id[SANDBOX_ID + 1];
 
+    if (!provider_gone(l->control->provider, l->s.id, err)) {
+        if (err->code == ERR_NOT_FOUND)
+            err->code = ERR_UNAVAILABLE;
+        return false;
+    }
     memcpy(id, l->s.id, sizeof(id));
-    life_end(l, "system", "itself: its machine is gone", false, &ignored);
-    return table_not_found(str_of(id), err);
+    life_end(l, "system", MACHINE_IS_GONE, false, &ignored);
+    table_not_found(str_of(id), err);
+    return true;
 }
 
 /* ---- pausing ---- */
@@ -93,6 +100,7 @@ static int save_paused(struct live *l, const struct event *e, struct err *err)
     l->paused_ms = e ? e->at_ms : 0;
     l->deadline = retention_ms() ? co_now() + retention_ms() : NEVER;
     l->control->counts.paused++;
+    reach_interrupt(l);
     settled(l);
     return 0;
 }
@@ -124,8 +132,8 @@ int life_pause(struct live *l, const char *actor, const char *why, bool files_on
         return -1;
     life_disarm(l);
     if (p->ops->pause(p, l->s.id, files_only, &flush_us, err)) {
-        if (err->code == ERR_NOT_FOUND)
-            return lost(l, err);
+        if (lost(l, err))
+            return -1;
         undo_pause(l);
         return err_in(err, "sandbox %s goes on", l->s.id);
     }
@@ -266,8 +274,8 @@ static int resume(struct live *l, const char *actor, const char *why, int64_t ti
     life_disarm(l);
     if (!wake_machine(l, &anew, err) && !save_running(l, actor, why, anew, err))
         return 0;
-    if (err->code == ERR_NOT_FOUND)
-        return lost(l, err);
+    if (lost(l, err))
+        return -1;
     undo_resume(l);
     return err_in(err, "sandbox %s stays paused", l->s.id);
 }
@@ -325,10 +333,8 @@ void pause_settle_now(struct live *l)
         settled(l);
         return;
     }
-    if (err.code == ERR_NOT_FOUND) {
-        lost(l, &err);
+    if (lost(l, &err))
         return;
-    }
     log_debug("not settled yet", KV("sandbox", l->s.id), KV("error", err.msg));
     pause_settle_later(l);
 }
@@ -399,8 +405,10 @@ static int resume_locked(struct live *l, const struct actor *who, int64_t ms, bo
         return -1;
     if (l->s.state != SANDBOX_PAUSED)
         return not_now(l, err);
-    if (!memory && p->ops->pause(p, l->s.id, true, &flush_us, err))
-        return err->code == ERR_NOT_FOUND ? lost(l, err) : -1;
+    if (!memory && p->ops->pause(p, l->s.id, true, &flush_us, err)) {
+        lost(l, err);
+        return -1;
+    }
     snprintf(why, sizeof(why), who ? "%s asked for it" : "a request woke it", name_of(who));
     return resume(l, name_of(who), why, ms < 0 ? l->s.life.timeout_ms : ms, err);
 }

@@ -149,7 +149,8 @@ struct warm *pool_take(struct control *c, const struct create_spec *s)
     struct pool *p = find(c, s->template, s->network);
     struct warm *w;
 
-    if (!p || list_empty(&p->warm) || s->strict || s->life.restart || s->mounts.n)
+    if (!p || list_empty(&p->warm) || s->strict || s->life.restart || s->mounts.n ||
+        template_stale(c))
         return NULL;
     w = CONTAINER_OF(p->warm.next, struct warm, in);
     if ((s->limits.open_files && s->limits.open_files != w->state.limits.open_files) ||
@@ -187,7 +188,7 @@ static void destroy(struct control *c, const char *ref)
 {
     struct err err = { 0 };
 
-    if (c->provider->ops->destroy(c->provider, ref, &err) && err.code != ERR_NOT_FOUND)
+    if (c->provider->ops->destroy(c->provider, ref, &err) && !provider_gone(c->provider, ref, &err))
         leftover_machine(c, ref);
 }
 
@@ -265,6 +266,7 @@ static int make(struct control *c, struct pool *p, struct warm *w, struct err *e
         .limits = { .lifetime_ms = lifetime_ms() },
     };
 
+    mark_unclaimed(c, &order.mark);
     if (order_set_template(&order, p->template, err))
         return -1;
     if (c->provider->ops->create(c->provider, w->id, &order, &w->state, err)) {
@@ -298,6 +300,7 @@ static void make_one(void *arg)
     struct pool *p = ((struct making *)arg)->pool;
     struct warm *w = warm_new();
     struct err err = { 0 };
+    bool listed = p->listed;
 
     free(arg);
     if (make(c, p, w, &err)) {
@@ -312,7 +315,7 @@ static void make_one(void *arg)
         p->pause = RETRY_MS;
         c->counts.pool_made++;
         put_in(c, p, w);
-        if (c->closing)
+        if (c->closing || p->listed != listed) /* what its name leads to has changed meanwhile */
             drop(c, w);
     }
     p->making--;
@@ -393,7 +396,7 @@ static int examine(struct control *c, const char *id)
     if (!w)
         return 0;
     if (r)
-        return err.code == ERR_NOT_FOUND ? -1 : 0;
+        return err.reason == ERR_NO_SANDBOX ? -1 : 0;
     c->pool_bytes += state.memory_bytes - MIN(w->state.memory_bytes, c->pool_bytes);
     w->state = state;
     if (state.outdated || state.paused || co_now() - w->since >= control_limits.pool_age_s * 1000)
@@ -471,6 +474,11 @@ void pool_tend(struct control *c)
 }
 
 /* ---- at start and end ---- */
+
+bool pool_marked(const struct machine_state *m)
+{
+    return m->limits.lifetime_ms % 1000 == MARK_MS && !m->paused;
+}
 
 bool pool_adopt(struct control *c, const char *ref, const struct machine_state *m)
 {

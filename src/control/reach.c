@@ -72,6 +72,16 @@ void control_to(struct control *c, struct sandbox *s, uint16_t port, struct clie
     *out = (struct client_to){ .dial = dial, .arg = w, .key = w->key };
 }
 
+void reach_interrupt(struct live *l)
+{
+    for (size_t i = 0; i < WAY_BUCKETS; i++)
+        for (struct way *w = l->ways[i]; w; w = w->next) {
+            const struct client_to to = { .dial = dial, .arg = w, .key = w->key };
+
+            client_interrupt(&l->control->client, &to);
+        }
+}
+
 void reach_free(struct live *l)
 {
     for (size_t i = 0; i < WAY_BUCKETS; i++)
@@ -136,12 +146,13 @@ int guest_init(struct control *c, const struct client_to *to, const struct guest
 {
     AUTO(client_closep) struct exchange *x = NULL;
     AUTO(buf_free) struct buf body = { 0 }, headers = { 0 };
+    const char *demanded = g->was ? g->was : g->token;
     struct client_to where = *to;
 
     put_init(&body, g, c->one_user ? "root" : g->user);
     buf_puts(&headers, "Content-Type: application/json\r\n");
-    if (g->known && g->token && *g->token)
-        buf_printf(&headers, "X-Access-Token: %s\r\n", g->token);
+    if (g->known && demanded && *demanded)
+        buf_printf(&headers, "X-Access-Token: %s\r\n", demanded);
     where.connect_ms = where.answer_ms = control_limits.init_ms;
     x = client_do(&c->client, &where,
                   &(struct client_request){ .method = STR("POST"),

@@ -88,8 +88,8 @@ static void measure_first(struct control *c)
     list_remove(&l->sampling);
     l->sample_at = co_in(control_limits.sample_s * 1000);
     list_push(&c->sampling, &l->sampling);
-    if (l->s.state == SANDBOX_RUNNING && measure(l, &err) && err.code == ERR_NOT_FOUND)
-        control_gone(l);
+    if (l->s.state == SANDBOX_RUNNING && measure(l, &err))
+        control_gone(l, &err);
 }
 
 void samples_serve(void *control)
@@ -120,7 +120,7 @@ int control_samples(struct control *c, struct sandbox *s, int64_t from_ms, int64
     (void)c;
     live_hold(l);
     if (l->s.state == SANDBOX_RUNNING && measure(l, err)) {
-        if (err->code == ERR_NOT_FOUND)
+        if (err->reason == ERR_NO_SANDBOX)
             table_not_found(str_of(l->s.id), err);
         return -1;
     }

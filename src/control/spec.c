@@ -139,11 +139,11 @@ int spec_quota(struct control *c, const struct actor *who, struct err *err)
         return err_set(err, ERR_UNAVAILABLE, "the server is ending");
     if (c->create_fault)
         return err_set(err, ERR_UNSUPPORTED, "%s", c->create_fault);
-    if ((int64_t)c->count >= control_limits.sandboxes)
+    if ((int64_t)(c->count + c->norphans) >= control_limits.sandboxes)
         return err_set(err, ERR_LIMIT,
                        "the server has %zu sandboxes, as many as control.sandboxes-max allows: end "
                        "one first",
-                       c->count);
+                       c->count + c->norphans);
     if ((int64_t)table_count_of(c, who->user) >= control_limits.user_sandboxes)
         return err_set(err, ERR_LIMIT,
                        "%s has %zu sandboxes, as many as control.user-sandboxes-max allows: end "

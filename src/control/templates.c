@@ -2,6 +2,7 @@
  * reads a directory for each answer and creates ask again and again. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "control/impl.h"
@@ -31,15 +32,29 @@ static int collect(void *arg, const struct machine_template *t)
 
 int template_refresh(struct control *c, struct err *err)
 {
-    struct templates all = { 0 };
+    struct templates all = { .news = c->templates.news, .known = c->templates.heard };
 
     if (control_templates(c, collect, &all, err)) {
         free(all.items);
         return -1;
     }
+    all.heard = c->templates.heard; /* more may have come while we asked */
     free(c->templates.items);
     c->templates = all;
     return 0;
+}
+
+bool template_stale(const struct control *c) { return c->templates.known != c->templates.heard; }
+
+void template_follow(struct control *c)
+{
+    struct err ignored = { 0 };
+    char news[4096];
+
+    while (c->templates.news > 0 && read(c->templates.news, news, sizeof(news)) > 0)
+        c->templates.heard++;
+    if (template_stale(c) && !template_refresh(c, &ignored))
+        pool_follow(c);
 }
 
 static const struct machine_template *look_up(const struct control *c, const char *name)

@@ -1,4 +1,4 @@
-/* files.c - GET, POST /files and /files/compose: whole files in and out, streamed both ways.
+/* files.c - GET and POST /files: whole files in and out, streamed both ways. compose.c joins them.
  *
  * An upload runs on a worker that reads the socket and writes the file until the socket is empty,
  * then the loop waits for more: neither a slow disk nor a slow client holds the loop or a thread.
@@ -11,13 +11,14 @@
 
 #include "base/mem.h"
 #include "guest/auth.h"
+#include "guest/files.h"
 #include "guest/path.h"
 #include "guest/upload.h"
 #include "io/gzip.h"
 #include "io/httpfile.h"
 #include "io/multipart.h"
 
-enum { COPY = 512 << 10, METADATA_TOTAL = 4096, METADATA_KEY = 246, COMPOSE_MAX = 4096 };
+enum { COPY = FILES_COPY, METADATA_TOTAL = 4096, METADATA_KEY = 246 };
 
 /* The user and path of the query; the user may also come by Basic. */
 static int query_user(struct call *c, struct user *out, struct err *err)
@@ -31,15 +32,8 @@ static int query_user(struct call *c, struct user *out, struct err *err)
 
 /* ---- download ---- */
 
-struct opening {
-    int root, fd;
-    const char *path;
-    struct stat st;
-};
-
-static int work_open(void *arg, struct err *err)
+int files_open(struct files_opening *o, struct err *err)
 {
-    struct opening *o = arg;
     AUTO(closep) int fd = path_open(o->root, o->path, O_PATH, 0);
 
     if (fd < 0 || fstat(fd, &o->st))
@@ -47,16 +41,11 @@ static int work_open(void *arg, struct err *err)
     if (!S_ISREG(o->st.st_mode)) /* before a real open: that alone can do harm to a device */
         return err_set(err, ERR_INVALID, "path '%.150s' is %s", o->path,
                        S_ISDIR(o->st.st_mode) ? "a directory" : "not a regular file");
-    o->fd = path_open(o->root, o->path, O_RDONLY | O_NONBLOCK, 0);
-    if (o->fd < 0)
-        return err_sys(err, "file '%.150s'", o->path);
-    if (fstat(o->fd, &o->st) || !S_ISREG(o->st.st_mode)) {
-        closep(&o->fd);
-        o->fd = -1;
-        return err_set(err, ERR_INVALID, "path '%.150s' is not a regular file", o->path);
-    }
-    return 0;
+    o->fd = path_reopen(fd, O_RDONLY | O_NONBLOCK);
+    return o->fd < 0 ? err_sys(err, "file '%.150s'", o->path) : 0;
 }
+
+static int work_open(void *arg, struct err *err) { return files_open(arg, err); }
 
 static int emit_chunk(void *arg, const void *p, size_t n) { return call_send(arg, p, n); }
 
@@ -141,7 +130,7 @@ static void put_disposition(struct call *c, const char *path)
 static int get_file(struct call *c, void *body, struct err *err)
 {
     struct user *u = arena_alloc(&c->arena, sizeof(*u));
-    struct opening o = { .root = call_guest(c)->root, .fd = -1 };
+    struct files_opening o = { .root = call_guest(c)->root, .fd = -1 };
     struct str path = call_query(c, "path", err);
     bool gzip;
     int r;
@@ -174,8 +163,9 @@ struct receiving {
     struct multipart *mp; /* NULL: the body is the file */
     struct strs done;     /* paths written, for the answer */
     size_t done_cap;
-    bool more; /* the worker stopped because the socket is empty */
-    int mode;  /* of the query, octal; -1: none */
+    struct inodes written; /* the same files, whatever each is called */
+    bool more;             /* the worker stopped because the socket is empty */
+    int mode;              /* of the query, octal; -1: none */
 };
 
 static int target(struct receiving *r, const char *path, struct err *err)
@@ -183,10 +173,6 @@ static int target(struct receiving *r, const char *path, struct err *err)
     struct call *c = r->call;
     char *full = path_expand(&c->arena, path, &r->user, r->workdir);
 
-    for (size_t i = 0; i < r->done.n; i++)
-        if (!strcmp(r->done.items[i], full))
-            return err_set(err, ERR_INVALID, "two parts of the upload have the path '%.150s'",
-                           full);
     if (r->done.n == r->done_cap) {
         r->done_cap = r->done_cap ? r->done_cap * 2 : 8;
         r->done.items = xrealloc(r->done.items, r->done_cap * sizeof(char *));
@@ -202,7 +188,10 @@ static int finish_file(struct receiving *r, struct err *err)
     int result;
 
     r->upload.mode = r->mode;
+    r->upload.earlier = &r->written;
     result = upload_commit(&r->upload, err);
+    if (!result)
+        inode_add(&r->written, r->upload.written);
     upload_finish(&r->upload);
     r->open = false;
     return result;
@@ -350,7 +339,7 @@ static int query_mode(struct call *c, int *out, struct err *err)
     return 0;
 }
 
-static void put_written(struct buf *json, const char *path, const struct map *metadata)
+void files_put_written(struct buf *json, const char *path, const struct map *metadata)
 {
     const char *name = strrchr(path, '/');
 
@@ -397,7 +386,7 @@ static int reply_written(struct receiving *r, struct err *err)
         return err_set(err, ERR_INVALID, "the upload has no part named 'file'");
     json_open(&json, '[');
     for (size_t i = 0; i < r->done.n; i++)
-        put_written(&json, r->done.items[i], &r->metadata);
+        files_put_written(&json, r->done.items[i], &r->metadata);
     json_close(&json, ']');
     return call_reply_json(r->call, 200, &json);
 }
@@ -428,104 +417,10 @@ static int post_files(struct call *c, void *body, struct err *err)
         upload_finish(&r->upload);
     if (r->mp)
         multipart_finish(r->mp);
+    inode_free(&r->written);
     free(r->done.items);
     free(r->buf);
     return result;
-}
-
-/* ---- compose: several files become one, and are gone ---- */
-
-struct compose_request {
-    struct strs sources;
-    char *destination, *username;
-};
-
-static const struct field compose_fields[] = {
-    FIELD_AS(struct compose_request, sources, "source_paths", F_STRS, .flags = F_REQUIRED,
-             .max = COMPOSE_MAX),
-    FIELD(struct compose_request, destination, F_STR, .flags = F_REQUIRED, .max = 4096),
-    FIELD(struct compose_request, username, F_STR, .max = 64),
-    {},
-};
-
-struct composing {
-    struct arena *arena;
-    struct user user;
-    int root;
-    struct strs sources;
-    const char *to;
-    char *buf;
-};
-
-static int append_file(struct composing *w, struct upload *u, const char *path, struct err *err)
-{
-    struct opening o = { .root = w->root, .fd = -1, .path = path };
-    ssize_t n;
-    int r = 0;
-
-    if (work_open(&o, err))
-        return -1;
-    while (!r && (n = read(o.fd, w->buf, COPY)) != 0)
-        r = n < 0 ? err_sys(err, "read '%.150s'", path)
-                  : upload_write(u, (struct str){ w->buf, (size_t)n }, err);
-    close(o.fd);
-    return r;
-}
-
-static int work_compose(void *arg, struct err *err)
-{
-    struct composing *w = arg;
-    struct upload u;
-    int r = upload_begin(&u, w->arena, w->root, w->to, &w->user, NULL, err);
-
-    for (size_t i = 0; !r && i < w->sources.n; i++)
-        r = append_file(w, &u, w->sources.items[i], err);
-    if (!r)
-        r = upload_commit(&u, err);
-    upload_finish(&u);
-    for (size_t i = 0; !r && i < w->sources.n; i++) {
-        AUTO(closep) int dir = -1;
-        char *name;
-
-        if (!strcmp(w->sources.items[i], w->to))
-            continue;
-        dir = path_open_parent(w->arena, w->root, w->sources.items[i], NULL, &name, err);
-        if (dir < 0 || (unlinkat(dir, name, 0) && errno != ENOENT))
-            r = err_sys(err, "remove '%.150s'", w->sources.items[i]);
-    }
-    return r;
-}
-
-static int post_compose(struct call *c, void *body, struct err *err)
-{
-    AUTO(buf_free) struct buf json = { 0 };
-    struct compose_request *req = arena_alloc(&c->arena, sizeof(*req));
-    struct composing *w = arena_alloc(&c->arena, sizeof(*w));
-    const char *workdir = call_guest(c)->default_workdir;
-    int r;
-
-    (void)body;
-    if (call_read_json(c, compose_fields, FIELDS_PROTO, req, err))
-        return -1;
-    if (req->username && *req->username
-            ? user_find(call_guest(c), &c->arena, req->username, &w->user, err)
-            : auth_user(c, &w->user, err))
-        return -1;
-    if (!req->sources.n)
-        return err_set(err, ERR_INVALID, "field 'source_paths' must not be empty");
-    w->arena = &c->arena;
-    w->root = call_guest(c)->root;
-    w->sources = req->sources;
-    for (size_t i = 0; i < req->sources.n; i++)
-        w->sources.items[i] = path_expand(&c->arena, req->sources.items[i], &w->user, workdir);
-    w->to = path_expand(&c->arena, req->destination, &w->user, workdir);
-    w->buf = xmalloc(COPY);
-    r = guest_work(work_compose, w, err);
-    free(w->buf);
-    if (r)
-        return -1;
-    put_written(&json, w->to, &(struct map){ 0 });
-    return call_reply_json(c, 200, &json);
 }
 
 const struct route files_routes[] = {
@@ -533,7 +428,7 @@ const struct route files_routes[] = {
       "Download a file", 0 },
     { "POST", "/files", ROUTE_RAW, ROUTE_SIGNED, NULL, 0, post_files, "UploadFile",
       "Upload one file or several", 0 },
-    { "POST", "/files/compose", ROUTE_RAW, 0, compose_fields, 0, post_compose, "ComposeFiles",
-      "Join files into one", 0 },
+    { "POST", "/files/compose", ROUTE_RAW, 0, files_compose_fields, 0, files_compose,
+      "ComposeFiles", "Join files into one", 0 },
     {},
 };

@@ -243,30 +243,42 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The names of an open directory, sorted; takes the descriptor. */
-static size_t read_names(int fd, char ***out)
+/* The names of an open directory, sorted. -1 with errno: some cannot be read. */
+static int read_names(int dir, char ***out, size_t *n)
 {
-    size_t n = 0, cap = 0;
-    DIR *d = fdopendir(fd);
+    size_t cap = 0;
+    int fd = fcntl(dir, F_DUPFD_CLOEXEC, 3), problem;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
+    *n = 0;
     *out = NULL;
     if (!d) {
-        close(fd);
-        return 0;
+        closep(&fd);
+        return -1;
     }
-    for (struct dirent *e; (e = readdir(d));) {
+    errno = 0;
+    for (struct dirent *e; (e = readdir(d)); errno = 0) {
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
             continue;
-        if (n == cap) {
+        if (*n == cap) {
             cap = cap ? cap * 2 : 64;
             *out = xrealloc(*out, cap * sizeof(**out));
         }
-        (*out)[n++] = xstrdup(e->d_name);
+        (*out)[(*n)++] = xstrdup(e->d_name);
     }
+    problem = errno;
     closedir(d);
-    if (n)
-        qsort(*out, n, sizeof(**out), compare_names);
-    return n;
+    if (*n)
+        qsort(*out, *n, sizeof(**out), compare_names);
+    errno = problem;
+    return problem ? -1 : 0;
+}
+
+/* Gone since it was read, or not for us. Anything else must not make a listing shorter. */
+static bool is_passed_over(int error)
+{
+    return error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES ||
+           error == EPERM;
 }
 
 static int list_one(struct listing *l, const struct level *at, int dir, const char *name,
@@ -282,7 +294,7 @@ static int list_one(struct listing *l, const struct level *at, int dir, const ch
                        "depth",
                        (long long)guest_limits.list_entries);
     if (entry_put(&l->x, dir, name, path, &l->job->json))
-        return 0; /* gone since it was read */
+        return is_passed_over(errno) ? 0 : err_sys(err, "file '%.150s'", path);
     if (at->depth > 1 && !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode))
         push(l, path, at->depth - 1);
     return 0;
@@ -290,23 +302,19 @@ static int list_one(struct listing *l, const struct level *at, int dir, const ch
 
 static int list_level(struct listing *l, struct level at, struct err *err)
 {
-    int fd = path_open(l->job->root, at.path, O_RDONLY | O_DIRECTORY, 0);
-    size_t before = l->n, n;
-    char **names;
+    AUTO(closep) int fd = path_open(l->job->root, at.path, O_RDONLY | O_DIRECTORY, 0);
+    size_t before = l->n, n = 0;
+    char **names = NULL;
     int r = 0;
 
-    if (fd < 0)
-        return 0; /* gone, or not for us: its parent's listing has it already */
-    n = read_names(fd, &names);
-    fd = path_open(l->job->root, at.path, O_PATH | O_DIRECTORY, 0);
+    if ((fd < 0 || read_names(fd, &names, &n)) && !is_passed_over(errno))
+        r = err_sys(err, "list '%.150s'", at.path);
     for (size_t i = 0; i < n; i++) {
-        if (!r && fd >= 0)
+        if (!r)
             r = list_one(l, &at, fd, names[i], err);
         free(names[i]);
     }
     free(names);
-    if (fd >= 0)
-        close(fd);
     for (size_t i = before, k = l->n; i + 1 < k;
          i++, k--) { /* the first comes off the stack first */
         struct level swap = l->stack[i];

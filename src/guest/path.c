@@ -64,12 +64,17 @@ static int split(struct arena *a, const char *path, const char **dir, char **nam
 /* Makes one directory below dir; true when it is ours now and needs its owner. */
 static int make_one(int dir, const char *name, const struct user *owner, struct err *err)
 {
+    AUTO(closep) int fd = -1; /* given by name, it could be anybody's file by then */
+
     if (mkdirat(dir, name, 0755)) {
         if (errno == EEXIST)
             return 0;
         return err_sys(err, "make directory '%.100s'", name);
     }
-    if (owner->switchable && fchownat(dir, name, owner->uid, owner->gid, AT_SYMLINK_NOFOLLOW))
+    if (!owner->switchable)
+        return 0;
+    fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fchownat(fd, "", owner->uid, owner->gid, AT_EMPTY_PATH))
         return err_sys(err, "give directory '%.100s' to %s", name, owner->name);
     return 0;
 }

@@ -364,6 +364,8 @@ static void start_pumps(struct process *p)
         *pump = (struct pump){ p, i };
         if (co_go(pump_output, pump, NULL)) {
             free(pump);
+            if (!p->pty) /* a terminal's is the input as well */
+                close(p->output[i]);
             p->output[i] = -1; /* no memory for a stack: its output is lost, it is not */
             continue;
         }
@@ -467,16 +469,20 @@ static int input_turn(struct process *p, int64_t until, struct err *err)
     return r ? err_sys(err, "wait for earlier input to process %d", p->child.pid) : 0;
 }
 
-int process_write(struct process *p, const void *data, size_t n, int64_t until, struct err *err)
+int process_write(struct process *p, const void *data, size_t n, int64_t until, size_t *taken,
+                  struct err *err)
 {
+    struct iovec v = { (void *)(uintptr_t)data, n };
     int r;
 
+    *taken = 0;
     if (input_turn(p, until, err))
         return -1;
     if (p->input < 0 || p->ended)
         return err_set(err, ERR_INTERNAL, "the input of process %d is closed", p->child.pid);
     p->input_busy = true;
-    r = co_write(p->input, data, n, until);
+    r = n ? co_writev(p->input, &v, 1, until) : 0;
+    *taken = r ? n - v.iov_len : n;
     p->input_busy = false;
     co_cond_wake(&p->input_free);
     if (!r)

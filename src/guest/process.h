@@ -78,7 +78,14 @@ static inline bool process_behind(const struct process *p, const struct process_
     return r->offset < p->ring.first;
 }
 
-int process_write(struct process *p, const void *data, size_t n, int64_t until, struct err *err);
+/* Answers a call with the process's events, until it has ended, the client leaves or it is `until`.
+ * Parks for as long as the client is there. */
+int process_follow(struct call *c, struct process *p, const uint64_t *offset, bool gaps,
+                   int64_t until, struct err *err);
+
+/* *taken: so much of it went in, also when it fails. */
+int process_write(struct process *p, const void *data, size_t n, int64_t until, size_t *taken,
+                  struct err *err);
 int process_close_input(struct process *p, struct err *err);
 int process_resize(struct process *p, unsigned short cols, unsigned short rows, struct err *err);
 void process_signal(struct process *p, int signal); /* its whole group; KILL: the session too */

@@ -15,6 +15,8 @@
 
 #define METADATA "user.e2b."
 
+enum { TRIES = 64 }; /* while others make and remove a file of that name */
+
 static int check_regular(const struct upload *u, const struct stat *st, struct err *err)
 {
     if (S_ISREG(st->st_mode))
@@ -105,8 +107,10 @@ static int set_metadata(const struct upload *u, int fd, struct err *err)
     return 0;
 }
 
-/* Copies the unnamed file's bytes over the named one: shared blocks where the file system can. */
-static int copy_over(struct upload *u, int to, struct err *err)
+/* Copies the unnamed file's bytes over the named one, which has `size` bytes: shared blocks where
+ * the file system can. It is shortened before the first of them, not after the last: whoever waits
+ * for our write and then adds to the file keeps what he added. */
+static int copy_over(struct upload *u, int to, off_t size, struct err *err)
 {
     off_t from = 0;
     bool range = true;
@@ -114,6 +118,8 @@ static int copy_over(struct upload *u, int to, struct err *err)
     if (u->size && fallocate(to, FALLOC_FL_KEEP_SIZE, 0, u->size) && errno != EOPNOTSUPP &&
         errno != ENOSYS && errno != EINTR)
         return err_sys(err, "reserve %lld bytes for '%.150s'", (long long)u->size, u->path);
+    if (size >= u->size && ftruncate(to, u->size))
+        return err_sys(err, "write '%.150s'", u->path);
     while (from < u->size) {
         ssize_t n = range ? copy_file_range(u->fd, &from, to, NULL, (size_t)(u->size - from), 0)
                           : sendfile(to, u->fd, &from, (size_t)(u->size - from));
@@ -124,17 +130,47 @@ static int copy_over(struct upload *u, int to, struct err *err)
             return err_sys(err, "write '%.150s'", u->path);
         range = false; /* not between these two: an ordinary copy */
     }
-    return ftruncate(to, u->size) ? err_sys(err, "write '%.150s'", u->path) : 0;
+    return 0;
 }
 
+/* The file that has the name, or the one a link of that name leads to, which may be yet to be made.
+ * *gone: nothing has the name any more. */
+static int open_named(const struct upload *u, bool *gone, struct err *err)
+{
+    AUTO(closep) int named = openat(u->dir, u->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    int to;
+
+    *gone = named < 0 && errno == ENOENT;
+    if (named < 0 || fstat(named, &st))
+        return err_sys(err, "write '%.150s'", u->path);
+    if (S_ISLNK(st.st_mode))
+        to = path_open(u->root, u->path, O_WRONLY | O_CREAT | O_NONBLOCK, 0666);
+    else if (check_regular(u, &st, err)) /* before a real open: that alone can do harm */
+        return -1;
+    else
+        to = path_reopen(named, O_WRONLY | O_NONBLOCK);
+    return to < 0 ? err_sys(err, "write '%.150s'", u->path) : to;
+}
+
+/* 1: there is nothing to write over any more. */
 static int write_in_place(struct upload *u, struct err *err)
 {
-    AUTO(closep) int to = path_open(u->root, u->path, O_WRONLY | O_CREAT | O_NONBLOCK, 0666);
+    bool gone;
+    AUTO(closep) int to = open_named(u, &gone, err);
     struct stat st;
 
-    if (to < 0 || fstat(to, &st))
+    if (to < 0)
+        return gone ? 1 : -1;
+    if (fstat(to, &st))
         return err_sys(err, "write '%.150s'", u->path);
-    if (check_regular(u, &st, err) || copy_over(u, to, err))
+    if (check_regular(u, &st, err))
+        return -1;
+    u->written = (struct inode){ st.st_dev, st.st_ino };
+    if (u->earlier && inode_known(u->earlier, u->written))
+        return err_set(err, ERR_INVALID, "two parts of the upload lead to the file '%.150s'",
+                       u->path);
+    if (copy_over(u, to, st.st_size, err))
         return -1;
     if (u->user->switchable && (st.st_uid != u->user->uid || st.st_gid != u->user->gid) &&
         fchown(to, u->user->uid, u->user->gid))
@@ -158,28 +194,52 @@ static int link_unnamed(struct upload *u)
     return linkat(AT_FDCWD, self, u->dir, u->name, AT_SYMLINK_FOLLOW);
 }
 
-/* A watcher saw the name appear; clients wait for the write that an ordinary copy would show. */
+/* A watcher saw the name appear; clients wait for the write that an ordinary copy would show. A new
+ * time of change shows as one, and takes nothing from whoever has written to the file since. The
+ * name may be another's by now. */
 static void announce_write(const struct upload *u)
 {
-    AUTO(closep) int fd = openat(u->dir, u->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    static const struct timespec now[] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
+    AUTO(closep) int named = openat(u->dir, u->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    AUTO(closep) int fd = -1;
+    struct stat st;
 
-    if (fd >= 0 && ftruncate(fd, u->size))
+    if (named < 0 || fstat(named, &st) || st.st_dev != u->written.dev ||
+        st.st_ino != u->written.ino)
+        return;
+    fd = path_reopen(named, O_WRONLY | O_NONBLOCK);
+    if (fd >= 0 && futimens(fd, now))
         errno = 0; /* the file is there and whole: only the event is missing */
+}
+
+static int link_new(struct upload *u, struct err *err)
+{
+    struct stat st;
+
+    if (fstat(u->fd, &st))
+        return err_sys(err, "write '%.150s'", u->path);
+    if (link_unnamed(u))
+        return errno == EEXIST ? 1 : err_sys(err, "write '%.150s'", u->path);
+    u->written = (struct inode){ st.st_dev, st.st_ino };
+    announce_write(u);
+    return 0;
 }
 
 int upload_commit(struct upload *u, struct err *err)
 {
+    int r = 1;
+
     if (u->metadata && u->metadata->n && set_metadata(u, u->fd, err))
         return -1;
     if (u->mode >= 0 && fchmod(u->fd, (mode_t)u->mode)) /* before it has a name: never wider */
         return err_sys(err, "mode of '%.150s'", u->path);
-    if (!link_unnamed(u)) {
-        announce_write(u);
-        return 0;
+    for (int tries = 0; r > 0 && tries < TRIES; tries++) {
+        *err = (struct err){ 0 };
+        r = link_new(u, err);
+        if (r > 0)
+            r = write_in_place(u, err);
     }
-    if (errno != EEXIST)
-        return err_sys(err, "write '%.150s'", u->path);
-    return write_in_place(u, err);
+    return r ? -1 : 0;
 }
 
 void upload_finish(struct upload *u)

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/field.h"
+#include "guest/inode.h"
 
 struct user;
 
@@ -23,9 +24,11 @@ struct upload {
     char temporary[40];         /* its name, where the file system has no unnamed files */
     int64_t size;
     int mode; /* permission bits it gets; -1: as the umask says, or what it had */
+    const struct inodes *earlier; /* files that must not be written over; NULL: any may */
+    struct inode written;         /* after the commit: the file that has the bytes */
 };
 
-/* mode is -1 after it: set it before upload_commit(). */
+/* mode is -1 after it, earlier NULL: set them before upload_commit(). */
 int upload_begin(struct upload *u, struct arena *a, int root, const char *path,
                  const struct user *user, const struct map *metadata, struct err *err);
 int upload_write(struct upload *u, struct str data, struct err *err);

@@ -54,6 +54,14 @@ struct watch_event *watch_next(struct watcher *w)
     return e;
 }
 
+int watch_check(const struct watcher *w, struct err *err)
+{
+    if (!w->failed || w->overflowed || !list_empty(&w->events))
+        return 0;
+    return err_set(err, ERR_INTERNAL, "the watch of '%.150s' cannot be read any more: watch again",
+                   w->path);
+}
+
 /* ---- directories under watch ---- */
 
 static size_t dir_slot(const struct watcher *w, int wd)
@@ -131,6 +139,7 @@ struct adding {
     struct arena arena;
     const char *name; /* relative: where to begin */
     bool announce;    /* what is found was made after the watch began: tell it */
+    bool missed;      /* part of the tree is not watched */
     /* to be told when the worker is done: readers take from the queue meanwhile */
     struct pending *found, **last;
 };
@@ -160,6 +169,13 @@ static int add_one(struct adding *a, const char *name, int *out)
     return 0;
 }
 
+/* Gone before we came, or not for us: there is nothing to be told of it. */
+static bool is_passed_over(int error)
+{
+    return error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES ||
+           error == EPERM;
+}
+
 static struct pending *new_pending(struct adding *a, struct pending *next, char *name)
 {
     struct pending *p = arena_alloc(&a->arena, sizeof(*p));
@@ -173,11 +189,12 @@ static void scan_one(struct adding *a, const char *name, int fd, struct pending 
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
 
     if (!d) {
-        if (fd >= 0)
-            close(fd);
+        a->missed |= !is_passed_over(errno);
+        closep(&fd);
         return;
     }
-    for (struct dirent *e; (e = readdir(d));) {
+    errno = 0;
+    for (struct dirent *e; (e = readdir(d)); errno = 0) {
         struct stat st;
         char *child;
 
@@ -192,6 +209,7 @@ static void scan_one(struct adding *a, const char *name, int fd, struct pending 
             continue;
         *stack = new_pending(a, *stack, child);
     }
+    a->missed |= errno && !is_passed_over(errno);
     closedir(d);
 }
 
@@ -212,12 +230,13 @@ static int work_add(void *arg, struct err *err)
                                      "more directories than watch.directories or the kernel's "
                                      "fs.inotify.max_user_watches allow")
                            : err_sys(err, "watch '%.150s'", a->w->path);
-            continue; /* gone before we came */
+            a->missed |= !is_passed_over(errno);
+            continue;
         }
         if (a->w->recursive)
             scan_one(a, name, fd, &stack);
         else
-            close(fd);
+            closep(&fd);
     }
     return 0;
 }
@@ -231,6 +250,7 @@ static int add_tree(struct watcher *w, const char *name, bool announce, struct e
     r = guest_work(work_add, &a, err);
     for (const struct pending *p = a.found; p; p = p->next)
         add_event(w, WATCH_CREATE, p->name);
+    w->overflowed |= a.missed;
     arena_free(&a.arena);
     return r;
 }
@@ -335,8 +355,12 @@ static void read_events(void *arg)
         }
         co_cond_wake(&w->changed);
     }
-    if (w->closed)
+    if (w->closed) {
         watcher_free(w);
+        return;
+    }
+    w->failed = w->overflowed = true; /* whoever follows it hears so, and closes it */
+    co_cond_wake(&w->changed);
 }
 
 /* ---- opening and closing ---- */
@@ -417,5 +441,8 @@ void watch_close(struct watcher *w)
     list_remove(&w->all);
     w->closed = true;
     co_cond_wake(&w->changed);
-    co_cancel(w->reader); /* it frees the watcher, once a worker has given it back */
+    if (w->failed)
+        watcher_free(w);
+    else
+        co_cancel(w->reader); /* it frees the watcher, once a worker has given it back */
 }

@@ -35,6 +35,7 @@ struct watcher {
     size_t nevents;
     bool overflowed;        /* an overflow event is due */
     bool closed;            /* to be freed as soon as nothing uses it */
+    bool failed;            /* no more is read: after what is in the queue comes an error */
     struct co_cond changed; /* events arrived, or it was closed */
     struct co_ref reader;
 };
@@ -47,6 +48,8 @@ struct watch_options {
 int watch_open(struct guest *g, const struct watch_options *o, struct watcher **out,
                struct err *err);
 struct watch_event *watch_next(struct watcher *w); /* caller frees; NULL: none now */
+/* -1: what happens from now on will never be told. */
+int watch_check(const struct watcher *w, struct err *err);
 void watch_close(struct watcher *w);
 
 #endif

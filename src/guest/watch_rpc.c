@@ -129,6 +129,8 @@ static int follow_watch(struct call *c, struct watcher *w, int64_t until, struct
         while ((e = watch_next(w)))
             if (send_event(c, w, e))
                 return err_set(err, ERR_GONE, "the client left");
+        if (watch_check(w, err))
+            return -1;
         r = watch ? co_cond_wait_fd(&w->changed, c->conn->fd, CO_IN, MIN(quiet, until))
                   : co_cond_wait(&w->changed, MIN(quiet, until));
         if (r == 1 && conn_peer_left(c->conn))
@@ -193,7 +195,7 @@ static int rpc_get_events(struct call *c, void *body, struct err *err)
     struct watcher *w = find(c, req->id, err);
     struct watch_event *e;
 
-    if (!w)
+    if (!w || watch_check(w, err))
         return -1;
     json_open(&json, '{');
     json_key(&json, "events");

@@ -33,9 +33,10 @@ const struct setting client_settings[] = {
 
 struct client_link {
     struct list age;  /* in client.kept */
-    struct list same; /* in its bucket */
-    struct list *bucket;
-    int64_t since; /* when it was kept */
+    struct list same; /* in its bucket, or among the busy */
+    struct list *bucket, *busy;
+    struct exchange *exchange; /* of one that is busy */
+    int64_t since;             /* when it was kept */
     struct conn conn;
     size_t n;
     char key[];
@@ -47,8 +48,10 @@ void client_init(struct client *c)
 {
     *c = (struct client){ 0 };
     list_init(&c->kept);
-    for (int i = 0; i < CLIENT_BUCKETS; i++)
+    for (int i = 0; i < CLIENT_BUCKETS; i++) {
         list_init(&c->bucket[i]);
+        list_init(&c->busy[i]);
+    }
 }
 
 /* An address begins with its family, whose second byte is 0: never the same as a word. */
@@ -58,13 +61,13 @@ static struct str key_of(const struct client_to *to)
                                 : str_of(to->key);
 }
 
-static struct list *bucket_of(struct client *c, struct str key)
+static size_t hash_of(struct str key)
 {
     uint64_t h = 14695981039346656037u;
 
     for (size_t i = 0; i < key.n; i++)
         h = (h ^ (unsigned char)key.p[i]) * 1099511628211u;
-    return &c->bucket[(h ^ h >> 32) % CLIENT_BUCKETS];
+    return (h ^ h >> 32) % CLIENT_BUCKETS;
 }
 
 static void link_free(struct client_link *l)
@@ -142,9 +145,20 @@ void client_forget(struct client *c, const struct client_to *to)
     struct str key = key_of(to);
     struct client_link *l;
 
-    list_each(l, bucket_of(c, key), same)
+    list_each(l, &c->bucket[hash_of(key)], same)
         if (str_eq((struct str){ l->key, l->n }, key))
             pool_close(c, l);
+}
+
+void client_interrupt(struct client *c, const struct client_to *to)
+{
+    struct str key = key_of(to);
+    const struct client_link *l;
+
+    list_each(l, &c->busy[hash_of(key)], same)
+        if (str_eq((struct str){ l->key, l->n }, key) &&
+            (l->exchange->whole || !l->exchange->answered))
+            conn_break(l->exchange->conn);
 }
 
 void client_finish(struct client *c)
@@ -179,10 +193,10 @@ static int dial_addr(const struct client_to *to, int64_t until, struct err *err)
     return err_set(err, ERR_UPSTREAM, "connect %s: %s", name, strerrordesc_np(errno));
 }
 
-static struct client_link *dial(struct client *c, const struct client_to *to, struct list *bucket,
-                                struct err *err)
+static struct client_link *dial(struct client *c, const struct client_to *to, struct err *err)
 {
     struct str key = key_of(to);
+    size_t hash = hash_of(key);
     int64_t until = co_in(to->connect_ms ? to->connect_ms : client_limits.connect_ms);
     int fd = to->addr ? dial_addr(to, until, err) : to->dial(to->arg, until, err);
     struct client_link *l;
@@ -193,7 +207,8 @@ static struct client_link *dial(struct client *c, const struct client_to *to, st
     conn_init(&l->conn, fd);
     list_init(&l->age);
     list_init(&l->same);
-    l->bucket = bucket;
+    l->bucket = &c->bucket[hash];
+    l->busy = &c->busy[hash];
     l->n = key.n;
     memcpy(l->key, key.p, key.n);
     c->dialled++;
@@ -211,12 +226,12 @@ static _Thread_local int spares;
 struct exchange *client_open(struct client *c, const struct client_to *to, bool fresh,
                              struct err *err)
 {
-    struct list *bucket = bucket_of(c, key_of(to));
-    struct client_link *l = fresh ? NULL : pool_get(c, bucket, key_of(to));
+    struct str key = key_of(to);
+    struct client_link *l = fresh ? NULL : pool_get(c, &c->bucket[hash_of(key)], key);
     bool reused = l != NULL;
     struct exchange *x;
 
-    if (!l && !(l = dial(c, to, bucket, err)))
+    if (!l && !(l = dial(c, to, err)))
         return NULL;
     c->reused += reused;
     x = spares ? spare[--spares] : xmalloc(sizeof(*x));
@@ -225,8 +240,11 @@ struct exchange *client_open(struct client *c, const struct client_to *to, bool 
     x->conn = &l->conn;
     x->answer_ms = to->answer_ms ? to->answer_ms : client_limits.answer_ms;
     x->reused = reused;
+    x->whole = to->whole;
     x->head_only = x->sent = x->chunked = x->answered = x->to_the_end = false;
     x->body = (struct http_body){ 0 };
+    l->exchange = x;
+    list_push(l->busy, &l->same);
     return x;
 }
 
@@ -238,6 +256,7 @@ static bool keepable(const struct exchange *x)
 
 void client_close(struct exchange *x)
 {
+    list_remove(&x->link->same);
     if (keepable(x))
         pool_put(x->client, x->link);
     else

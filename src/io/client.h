@@ -30,6 +30,7 @@ struct client_to {           /* where a request goes; all borrowed for the lengt
     struct conn_guard *tls;        /* its handshake comes first; NULL: plain text */
     const char *tls_name;          /* whom the certificate must name: a host name or an address */
     int64_t connect_ms, answer_ms; /* 0: client.connect-ms, client.answer-ms */
+    bool whole;                    /* half an answer is none: see client_interrupt() */
 };
 
 enum { CLIENT_BUCKETS = 64 };
@@ -37,6 +38,7 @@ enum { CLIENT_BUCKETS = 64 };
 struct client {                         /* a pool of kept connections; one per loop */
     struct list kept;                   /* oldest first */
     struct list bucket[CLIENT_BUCKETS]; /* the same ones, by hash of their key */
+    struct list busy[CLIENT_BUCKETS];   /* those with an exchange, likewise */
     int64_t count;                      /* kept now */
     uint64_t dialled, reused;           /* ever */
     struct co_ref sweeper;              /* closes what was kept too long; runs while any is */
@@ -47,6 +49,9 @@ void client_init(struct client *c);
 /* Closes what is kept. Exchanges still open close theirs at their end, so c must outlive them. */
 void client_finish(struct client *c);
 void client_forget(struct client *c, const struct client_to *to); /* closes what is kept for it */
+/* Whoever waits for an answer of it hears that it closed the connection; an answer that has begun
+ * goes on, unless it is wanted whole. */
+void client_interrupt(struct client *c, const struct client_to *to);
 
 struct client_link;
 
@@ -60,6 +65,7 @@ struct exchange { /* one request and its answer */
     bool sent;       /* all of the request: else the connection cannot be kept; set by the sender */
     bool chunked;    /* the request's body goes in chunks */
     bool answered;   /* head is the final answer's */
+    bool whole;      /* as client_to has it */
     bool to_the_end; /* the body ends with the connection */
     struct http_body body;
     struct http_head head; /* slices are valid until the body is read */

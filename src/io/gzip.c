@@ -5,13 +5,13 @@
 
 #include "base/mem.h"
 
-enum { PIECE = 16 << 10, GZIP_ONLY = 16 + MAX_WBITS };
+enum { PIECE = 16 << 10, GZIP_ONLY = 16 + MAX_WBITS, MEMBER_BEGINS = 0x1f };
 
 struct gunzip {
     z_stream z;
     gunzip_source *source;
     void *arg;
-    bool ended;
+    bool ended; /* a member has */
     unsigned char in[PIECE];
 };
 
@@ -47,34 +47,40 @@ static int refill(struct gunzip *g, struct err *err)
     return 0;
 }
 
-/* Behind the end of the gzip stream nothing may follow. */
-static ssize_t check_end(struct gunzip *g, struct err *err)
+/* Behind the end of a member (RFC 1952 2.2): 1 another begins, 0 the body ends. Nothing else may
+ * follow. */
+static int next_member(struct gunzip *g, struct err *err)
 {
-    ssize_t r = g->z.avail_in ? 1 : g->source(g->arg, g->in, sizeof(g->in), err);
+    ssize_t r = g->z.avail_in ? 0 : g->source(g->arg, g->in, sizeof(g->in), err);
 
-    return r > 0 ? err_set(err, ERR_INVALID, "bytes behind the end of the gzip body") : r;
+    if (r > 0) {
+        g->z.next_in = g->in;
+        g->z.avail_in = (unsigned)r;
+    }
+    if (!g->z.avail_in)
+        return (int)r;
+    if (*g->z.next_in != MEMBER_BEGINS)
+        return err_set(err, ERR_INVALID, "bytes behind the end of the gzip body");
+    inflateReset(&g->z);
+    g->ended = false;
+    return 1;
 }
 
 ssize_t gunzip_read(struct gunzip *g, void *buf, size_t n, struct err *err)
 {
-    if (g->ended || !n)
-        return n ? check_end(g, err) : 0;
+    n = MIN(n, (size_t)1 << 30);
     g->z.next_out = buf;
-    g->z.avail_out = (unsigned)MIN(n, (size_t)1 << 30);
-    n = g->z.avail_out;
-    while (g->z.avail_out == n) {
-        int r;
+    g->z.avail_out = (unsigned)n;
+    while (n && g->z.avail_out == n) {
+        int r = g->ended ? next_member(g, err) : 1;
 
+        if (r <= 0)
+            return r;
         if (!g->z.avail_in && refill(g, err))
             return -1;
         r = inflate(&g->z, Z_NO_FLUSH);
-        if (r == Z_STREAM_END) {
-            g->ended = true;
-            if (g->z.avail_out == n)
-                return check_end(g, err);
-            break;
-        }
-        if (r != Z_OK && r != Z_BUF_ERROR)
+        g->ended = r == Z_STREAM_END;
+        if (!g->ended && r != Z_OK && r != Z_BUF_ERROR)
             return err_set(err, ERR_INVALID, "the body is not valid gzip");
     }
     return (ssize_t)(n - g->z.avail_out);

@@ -95,33 +95,6 @@ void addr_print(const struct addr *a, char *out, size_t n)
     }
 }
 
-int sock_open(const struct addr *a, struct err *err)
-{
-    int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-    return fd < 0 ? err_sys(err, "socket") : fd;
-}
-
-int sock_listen(const struct addr *a, struct err *err)
-{
-    AUTO(closep) int fd = sock_open(a, err);
-    struct stat st;
-    char name[128];
-    int one = 1;
-
-    if (fd < 0)
-        return -1;
-    addr_print(a, name, sizeof(name));
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (a->sa.ss_family == AF_UNIX && !lstat(name + 5, &st) && S_ISSOCK(st.st_mode))
-        unlink(name + 5); /* a socket left behind by an earlier run; never a file */
-    if (bind(fd, (const struct sockaddr *)&a->sa, a->len))
-        return err_sys(err, "bind %s", name);
-    if (listen(fd, 4096))
-        return err_sys(err, "listen on %s", name);
-    return TAKE(fd, -1);
-}
-
 int64_t sock_peer_ms = 60000;
 
 void sock_look_after(int fd)
@@ -150,6 +123,34 @@ bool sock_peer_lives(int fd)
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &n)) /* not TCP: its end is always told */
         return true;
     return i.tcpi_last_ack_recv < sock_peer_ms || (!i.tcpi_unacked && i.tcpi_probes < 2);
+}
+
+int sock_open(const struct addr *a, struct err *err)
+{
+    int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    return fd < 0 ? err_sys(err, "socket") : fd;
+}
+
+int sock_listen(const struct addr *a, struct err *err)
+{
+    AUTO(closep) int fd = sock_open(a, err);
+    struct stat st;
+    char name[128];
+    int one = 1;
+
+    if (fd < 0)
+        return -1;
+    addr_print(a, name, sizeof(name));
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    sock_look_after(fd); /* before the first connection; its server does so again as it is set */
+    if (a->sa.ss_family == AF_UNIX && !lstat(name + 5, &st) && S_ISSOCK(st.st_mode))
+        unlink(name + 5); /* a socket left behind by an earlier run; never a file */
+    if (bind(fd, (const struct sockaddr *)&a->sa, a->len))
+        return err_sys(err, "bind %s", name);
+    if (listen(fd, 4096))
+        return err_sys(err, "listen on %s", name);
+    return TAKE(fd, -1);
 }
 
 union fd_message {

@@ -116,11 +116,20 @@ static int become(const struct spawn *s)
                      syscall(SYS_setresuid, s->uid, s->uid, s->uid));
 }
 
-static _Noreturn void run_child(const struct spawn *s, int report)
+/* The end that is told is that of the thread which made the child, so it has to be the main one. */
+static void die_with(pid_t parent, int report)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != parent)
+        give_up(report, STEP_SESSION);
+}
+
+static _Noreturn void run_child(const struct spawn *s, int report, pid_t parent)
 {
     int error = ENOENT, program;
 
     default_signals();
+    if (parent)
+        die_with(parent, report);
     raise_oom_score();
     umask(022);
     if (place_stdio(s, &report, &program))
@@ -181,14 +190,14 @@ int spawn_start(const struct spawn *s, struct child *out, struct err *err)
 {
     struct failure f;
     int report[2], pidfd = -1, failed;
-    pid_t pid;
+    pid_t pid, us = s->die_with_us && gettid() == getpid() ? getpid() : 0;
 
     if (pipe2(report, O_CLOEXEC | O_NONBLOCK))
         return err_sys(err, "pipe");
     set_oom_score(spawn_setup.oom_fd, "500");
     pid = (pid_t)syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, NULL, &pidfd, NULL, 0);
     if (pid == 0)
-        run_child(s, report[1]);
+        run_child(s, report[1], us);
     set_oom_score(spawn_setup.oom_fd, "0");
     close(report[1]);
     if (pid < 0) {
@@ -206,12 +215,28 @@ int spawn_start(const struct spawn *s, struct child *out, struct err *err)
     return failed ? report_failure(s, out, &f, err) : 0;
 }
 
+int child_adopt(struct child *c, pid_t pid, struct err *err)
+{
+    siginfo_t info;
+    int pidfd;
+
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT))
+        return err_sys(err, "process %d", pid);
+    pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0)
+        return err_sys(err, "pidfd of process %d", pid);
+    *c = (struct child){ .pid = pid, .pidfd = pidfd };
+    co_cond_init(&c->ended);
+    list_push(&children, &c->all);
+    return 0;
+}
+
 int child_wait(struct child *c, int64_t until)
 {
     while (!c->reaped) {
         pid_t r = waitpid(c->pid, &c->status, WNOHANG);
 
-        if (r == c->pid)
+        if (r == c->pid || (r < 0 && errno == ECHILD)) /* collected by somebody: it has ended */
             c->reaped = true;
         else if (co_cond_wait_fd(&c->ended, c->pidfd, CO_IN, until) < 0)
             return -1;

@@ -18,14 +18,15 @@ struct spawn {
     char *const *paths; /* tried in order until one can be executed; ends with NULL */
     char *const *argv;
     char *const *envp;
-    int program;     /* a descriptor of what to execute instead of paths; 0: none */
-    int stdio[3];    /* become 0, 1, 2; all must be >= 0 */
-    const int *pass; /* become 3, 4 ... */
-    size_t npass;    /* at most SPAWN_PASS */
-    int cwd;         /* a directory's descriptor */
-    int root;        /* chroot here first; -1: no */
-    bool tty;        /* stdio[0] becomes the controlling terminal */
-    bool set_ids;    /* change to the ids below */
+    int program;      /* a descriptor of what to execute instead of paths; 0: none */
+    int stdio[3];     /* become 0, 1, 2; all must be >= 0 */
+    const int *pass;  /* become 3, 4 ... */
+    size_t npass;     /* at most SPAWN_PASS */
+    int cwd;          /* a directory's descriptor */
+    int root;         /* chroot here first; -1: no */
+    bool tty;         /* stdio[0] becomes the controlling terminal */
+    bool die_with_us; /* SIGKILL when we end, however; only from the main thread */
+    bool set_ids;     /* change to the ids below */
     uid_t uid;
     gid_t gid;
     const gid_t *groups;
@@ -52,7 +53,11 @@ extern struct spawn_setup spawn_setup;
  * has been collected by then (out->reaped). It leads a session and a group of its own.
  */
 int spawn_start(const struct spawn *s, struct child *out, struct err *err);
-/* 0 when it ended (status is set), -1 with errno at the deadline or when cancelled. */
+/* A process that somebody forked for us and left to us (PR_SET_CHILD_SUBREAPER): as if we had
+ * started it. -1 with err: it is no child of ours, or no pidfd can be had; nothing is changed. */
+int child_adopt(struct child *c, pid_t pid, struct err *err);
+/* 0 when it ended (status is set), -1 with errno at the deadline, when cancelled, or when it cannot
+ * be watched just now: that is not its end. */
 int child_wait(struct child *c, int64_t until);
 void child_forget(struct child *c); /* after the end: closes the pidfd */
 void spawn_reap_orphans(void);      /* for pid 1, at SIGCHLD: collects what nobody waits for */

@@ -346,23 +346,24 @@ int cgroup_attach(const struct cgroups *c, const char *name, pid_t pid, struct e
     return 0;
 }
 
-static void remove_dir(int cove, const char *name)
+bool cgroup_try_remove(const struct cgroups *c, const char *name)
 {
-    for (int i = 0; i < REMOVE_TRIES && unlinkat(cove, name, AT_REMOVEDIR); i++) {
-        if (errno == ENOENT)
-            return;
-        usleep(PAUSE_US); /* EBUSY: the last process is gone, its accounting not quite */
+    bool gone = true;
+
+    for (int k = 0; k <= CGROUP_CONTROLLERS; k++) {
+        int cove = k == CGROUP_CONTROLLERS ? c->unified : c->v1[k];
+
+        /* EBUSY: the last process is gone, its accounting not quite */
+        if (cove >= 0 && unlinkat(cove, name, AT_REMOVEDIR) && errno != ENOENT)
+            gone = false;
     }
+    return gone;
 }
 
 void cgroup_remove(const struct cgroups *c, const char *name)
 {
-    for (int k = 0; k <= CGROUP_CONTROLLERS; k++) {
-        int cove = k == CGROUP_CONTROLLERS ? c->unified : c->v1[k];
-
-        if (cove >= 0)
-            remove_dir(cove, name);
-    }
+    for (int i = 0; i < REMOVE_TRIES && !cgroup_try_remove(c, name); i++)
+        usleep(PAUSE_US);
 }
 
 /* How many are old enough to be nobody's, but for those that are gone now. */

@@ -43,7 +43,8 @@ int cgroup_set_up(const struct cgroups *c, const char *name, const struct limits
 int cgroup_limit(const struct cgroups *c, const char *name, const struct limits *l,
                  const struct limits *had, struct err *err);
 int cgroup_attach(const struct cgroups *c, const char *name, pid_t pid, struct err *err);
-void cgroup_remove(const struct cgroups *c, const char *name); /* empty ones; waits a moment */
+void cgroup_remove(const struct cgroups *c, const char *name);     /* empty ones; waits a moment */
+bool cgroup_try_remove(const struct cgroups *c, const char *name); /* never; whether all are gone */
 /* Removes empty ones of this prefix; how many others there are. Without `remove` it only counts. */
 size_t cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_than_s,
                      bool remove);

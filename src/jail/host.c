@@ -22,7 +22,7 @@
 #include "jail/host_build.h"
 #include "jail/rmtree.h"
 
-enum { TEXT_MAX = 8 << 20, OPEN_TRIES = 4, LOCAL_MAX = 256 };
+enum { TEXT_MAX = 8 << 20, BUSY_TRIES = 20, BUSY_US = 5000, OPEN_TRIES = 4, LOCAL_MAX = 256 };
 
 /* What a change of the machine shows in. Directories show names that come and go in them; what
  * changes deeper in /usr is seen only through the package database. */
@@ -188,7 +188,9 @@ static char *layer_path(const char *generation, const char *name)
     return path.data;
 }
 
-/* 1: opened, 0: no such generation (or it is being deleted just now). */
+enum { GENERATION_OPEN = 1, GENERATION_BUSY = 2 };
+
+/* Or 0: no such generation. BUSY: a sweeper has it, who leaves it or takes it away in a moment. */
 static int open_generation(const char *dir, const char *fingerprint, struct host_template *out,
                            struct err *err)
 {
@@ -202,7 +204,7 @@ static int open_generation(const char *dir, const char *fingerprint, struct host
     if (fd < 0)
         return errno == ENOENT ? 0 : err_sys(err, "open %.150s", path.data);
     if (flock(fd, LOCK_SH | LOCK_NB))
-        return errno == EWOULDBLOCK ? 0 : err_sys(err, "lock %.150s", path.data);
+        return errno == EWOULDBLOCK ? GENERATION_BUSY : err_sys(err, "lock %.150s", path.data);
     if (fstat(fd, &st))
         return err_sys(err, "stat %.150s", path.data);
     if (!same_place(path.data, &st))
@@ -219,7 +221,20 @@ static int open_generation(const char *dir, const char *fingerprint, struct host
     t.base = layer_path(path.data, "base");
     t.usrfix = layer_path(path.data, "usrfix");
     *out = t;
-    return 1;
+    return GENERATION_OPEN;
+}
+
+static int open_soon(const char *dir, const char *fingerprint, struct host_template *out,
+                     struct err *err)
+{
+    int r = GENERATION_BUSY;
+
+    for (int i = 0; r == GENERATION_BUSY && i < BUSY_TRIES; i++) {
+        if (i)
+            usleep(BUSY_US);
+        r = open_generation(dir, fingerprint, out, err);
+    }
+    return r;
 }
 
 int host_hold(const char *dir, const char *fingerprint, struct host_template *out, struct err *err)
@@ -228,7 +243,10 @@ int host_hold(const char *dir, const char *fingerprint, struct host_template *ou
 
     if (!is_fingerprint(fingerprint))
         return err_set(err, ERR_INVALID, "'%.40s' is no fingerprint", fingerprint);
-    r = open_generation(dir, fingerprint, out, err);
+    r = open_soon(dir, fingerprint, out, err);
+    if (r == GENERATION_BUSY)
+        return err_set(err, ERR_UNAVAILABLE, "generation %s of template host is being looked at",
+                       fingerprint);
     if (!r)
         return err_set(
             err, ERR_NOT_FOUND,
@@ -249,8 +267,14 @@ void host_close(struct host_template *t)
 
 /* ---- sweeping ---- */
 
-/* Deletes dir/name unless somebody has a lock on it. */
-static void sweep_one(const char *dir, const char *name)
+struct sweep { /* what stays */
+    const char *keep;
+    jail_named_fn *named;
+    void *arg;
+};
+
+/* Deletes dir/name unless somebody has a lock on it, or needs it. */
+static void sweep_one(const char *dir, const char *name, const struct sweep *s)
 {
     AUTO(buf_free) struct buf path = { 0 };
     AUTO(buf_free) struct buf away = { 0 };
@@ -265,28 +289,31 @@ static void sweep_one(const char *dir, const char *name)
         remove_layers(dir, name);
         return;
     }
+    if (s->named && s->named(s->arg, name))
+        return;
     /* out of the way first: nobody may open a generation that is half deleted */
     buf_printf(&away, "%s/%s.tmp.%d-old", dir, name, getpid());
     if (!rename(path.data, away.data))
         remove_layers(dir, away.data + strlen(dir) + 1);
 }
 
-static void sweep(const char *dir, const char *keep, bool generations)
+/* s NULL: generations stay. */
+static void sweep(const char *dir, const struct sweep *s)
 {
     DIR *d = opendir(dir);
     struct dirent *e;
 
     while (d && (e = readdir(d)))
         if (is_temporary(e->d_name) ||
-            (generations && is_fingerprint(e->d_name) && (!keep || strcmp(e->d_name, keep))))
-            sweep_one(dir, e->d_name);
+            (s && is_fingerprint(e->d_name) && (!s->keep || strcmp(e->d_name, s->keep))))
+            sweep_one(dir, e->d_name, s);
     if (d)
         closedir(d);
 }
 
-void host_sweep(const char *dir, const char *keep_fingerprint)
+void host_sweep(const char *dir, const char *keep_fingerprint, jail_named_fn *named, void *arg)
 {
-    sweep(dir, keep_fingerprint, true);
+    sweep(dir, &(struct sweep){ keep_fingerprint, named, arg });
 }
 
 /* ---- building ---- */
@@ -421,7 +448,7 @@ static int build(const char *dir, const char *fingerprint, const struct host_opt
 
     if (mkdir(dir, 0700) && errno != EEXIST)
         return err_sys(err, "make %.150s", dir);
-    sweep(dir, NULL, false);
+    sweep(dir, NULL);
     tmp = make_temporary(dir, fingerprint, &path);
     if (tmp < 0)
         return err_sys(err, "make %.150s", buf_cstr(&path));
@@ -453,10 +480,10 @@ int host_open(const char *dir, const struct host_options *o, struct host_templat
         /* again each time: a package manager may be at work while we build */
         if (host_fingerprint(o, fingerprint, err))
             return -1;
-        r = open_generation(dir, fingerprint, out, err);
-        if (r)
+        r = open_soon(dir, fingerprint, out, err);
+        if (r == GENERATION_OPEN || r < 0)
             return r < 0 ? -1 : 0;
-        if (build(dir, fingerprint, o, err))
+        if (!r && build(dir, fingerprint, o, err))
             return -1;
     }
     return err_set(

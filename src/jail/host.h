@@ -15,8 +15,8 @@
  *
  * Holding: host_open and host_hold take a shared flock on the generation's directory, kept by
  * `lock` until host_close. The keeper keeps one template open for each generation that a living or
- * paused sandbox uses; after a restart it calls host_hold for those it adopts and only then
- * host_sweep. A lock belongs to the open file, so it ends with the process, crash or not.
+ * paused sandbox uses. A lock belongs to the open file, so it ends with the process, crash or not:
+ * while a keeper is dead the files of its sandboxes, which name their generations, hold them.
  *
  * All of this blocks and is for a process with one thread: a build (0.4 s quiet, seconds on a busy
  * disk) belongs into a child. Only host_fingerprint, host_hold and a host_open that finds its
@@ -32,6 +32,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "jail/named.h"
 
 struct host_options {             /* zero-initialised: the defaults, but for the resolver */
     const char *source;           /* the machine's root directory; NULL: "/" */
@@ -57,7 +58,8 @@ struct host_template {
  * mode 0700; its parent must exist. */
 int host_open(const char *dir, const struct host_options *o, struct host_template *out,
               struct err *err);
-/* A generation that exists, whatever the machine looks like now. ERR_NOT_FOUND: gone. */
+/* A generation that exists, whatever the machine looks like now. ERR_NOT_FOUND: gone;
+ * ERR_UNAVAILABLE: somebody looks just now whether he may delete it. */
 int host_hold(const char *dir, const char *fingerprint, struct host_template *out, struct err *err);
 void host_close(struct host_template *t); /* releases the lock; harmless on a zeroed one */
 
@@ -65,8 +67,8 @@ void host_close(struct host_template *t); /* releases the lock; harmless on a ze
 int host_fingerprint(const struct host_options *o, char out[static HOST_FINGERPRINT],
                      struct err *err);
 
-/* Deletes generations that nobody holds, but for the one named (NULL: none), and what builds that
- * died left behind. Slow: for a child. */
-void host_sweep(const char *dir, const char *keep_fingerprint);
+/* Deletes generations that nobody holds and nothing names, but for keep_fingerprint (NULL: none),
+ * and what builds that died left behind. Slow: for a child. */
+void host_sweep(const char *dir, const char *keep_fingerprint, jail_named_fn *named, void *arg);
 
 #endif

@@ -98,26 +98,30 @@ static int lock_number(const struct ids *ids, uint32_t number)
     return TAKE(fd, -1);
 }
 
-static bool read_note(int lock, char note[static NOTE_BYTES + 1])
+/* 1 there is one, 0 none, -1 it cannot be read. */
+static int read_note(int lock, char note[static NOTE_BYTES + 1])
 {
     ssize_t n = pread(lock, note, NOTE_BYTES, 0);
 
-    note[n > 0 ? n : 0] = 0;
-    return n > 0;
+    if (n <= 0)
+        return n < 0 ? -1 : 0;
+    note[n] = 0;
+    return 1;
 }
 
-/* A keeper hides the run directory from its sandboxes, and from itself, with mounts of its own. */
+/* Only what says that it is gone is a witness of that. A keeper hides the run directory from its
+ * sandboxes, and from itself, with mounts of its own. */
 static bool note_is_alive(const struct ids *ids, int lock)
 {
     struct open_how how = { .flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT };
     char note[NOTE_BYTES + 1];
-    int fd;
+    int fd, there = read_note(lock, note);
 
-    if (!read_note(lock, note))
-        return false;
+    if (there <= 0)
+        return there < 0;
     fd = (int)syscall(SYS_openat2, ids->root, note, &how, sizeof(how));
     if (fd < 0)
-        return errno != ENOENT && errno != ENOTDIR; /* what cannot be seen may be there */
+        return errno != ENOENT && errno != ENOTDIR;
     close(fd);
     return true;
 }
@@ -174,7 +178,7 @@ int ids_renote(const struct ids *ids, uint32_t number, const char *from, const c
 
     if (claim.lock < 0)
         return err_set(err, ERR_CONFLICT, "id range %u belongs to another keeper", number);
-    r = read_note(claim.lock, note) && !strcmp(note, from) ? ids_note(&claim, to, err) : 0;
+    r = read_note(claim.lock, note) > 0 && !strcmp(note, from) ? ids_note(&claim, to, err) : 0;
     close(claim.lock);
     return r;
 }

@@ -209,22 +209,23 @@ static int point(int folder, const char *name, const char *id, struct err *err)
     return 0;
 }
 
-static void sweep_one(int folder, const char *name)
+static void sweep_one(int folder, const char *name, jail_named_fn *named, void *arg)
 {
     AUTO(closep) int dir = open_dir(folder, name);
-    bool ours;
+    bool ours, ends = str_starts(str_of(name), TEMPORARY);
 
     flock(folder, LOCK_EX);
     ours = dir >= 0 && !flock(dir, LOCK_EX | LOCK_NB);
     flock(folder, LOCK_UN);
-    if (ours)
+    if (ours && (ends || !named || !named(arg, name)))
         rmtree(folder, name);
-    else if (dir < 0 && str_starts(str_of(name), TEMPORARY))
+    else if (dir < 0 && ends)
         unlinkat(folder, name, 0); /* a link that was never renamed */
 }
 
-/* Those of `name` that are not `keep`, and remnants; what a sandbox uses is locked, and stays. */
-static void sweep(int folder, const char *name, const char *keep)
+/* Those of `name` that are not `keep`, and remnants; what a sandbox uses is locked or named, and
+ * stays. */
+static void sweep(int folder, const char *name, const char *keep, jail_named_fn *named, void *arg)
 {
     DIR *d = fdopendir(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     size_t n = strlen(name);
@@ -233,7 +234,7 @@ static void sweep(int folder, const char *name, const char *keep)
         bool old = !strncmp(e->d_name, name, n) && e->d_name[n] == '-' && strcmp(e->d_name, keep);
 
         if (old || str_starts(str_of(e->d_name), TEMPORARY))
-            sweep_one(folder, e->d_name);
+            sweep_one(folder, e->d_name, named, arg);
     }
     if (d)
         closedir(d);
@@ -258,7 +259,7 @@ static int give_name(struct work *w, struct layers_added *out, struct err *err)
 }
 
 int layers_add(const char *data_dir, const char *name, int archive, const char *about,
-               struct layers_added *out, struct err *err)
+               jail_named_fn *named, void *arg, struct layers_added *out, struct err *err)
 {
     AUTO(closep) int folder = layers_folder(data_dir, err);
     AUTO(drop_work) struct work w = { .folder = folder, .dir = -1 };
@@ -277,11 +278,12 @@ int layers_add(const char *data_dir, const char *name, int archive, const char *
     if (write_about(w.dir, name, about, out, err) || give_name(&w, out, err) ||
         point(folder, name, out->id, err))
         return -1;
-    sweep(folder, name, out->id);
+    sweep(folder, name, out->id, named, arg);
     return 0;
 }
 
-int layers_remove(const char *data_dir, const char *name, struct err *err)
+int layers_remove(const char *data_dir, const char *name, jail_named_fn *named, void *arg,
+                  struct err *err)
 {
     AUTO(closep) int folder = layers_folder(data_dir, err);
 
@@ -291,7 +293,7 @@ int layers_remove(const char *data_dir, const char *name, struct err *err)
         return errno == ENOENT ? err_set(err, ERR_NOT_FOUND, "there is no layer '%.64s'", name)
                                : err_sys(err, "remove layer %.64s", name);
     fsync(folder);
-    sweep(folder, name, "");
+    sweep(folder, name, "", named, arg);
     return 0;
 }
 

@@ -8,13 +8,14 @@
  * from the moment it has its name, never changes, and lies below everything else of a sandbox's
  * root, so that it can add but not replace. Sandboxes write to their own layer, never to this.
  *
- * Whoever uses one holds a shared lock on its directory; what nobody holds and no link names goes
- * with the next add or remove. */
+ * Whoever uses one holds a shared lock on its directory; what nobody holds and nothing names, no
+ * link and no sandbox's file, goes with the next add or remove. */
 #ifndef JAIL_LAYERS_H
 #define JAIL_LAYERS_H
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "jail/named.h"
 #include "jail/unpack.h"
 
 enum { LAYERS_ID = 128 };
@@ -43,8 +44,9 @@ struct layers_added {
 
 /* For a process of their own: both take long. about: JSON members, kept in layer.json. */
 int layers_add(const char *data_dir, const char *name, int archive, const char *about,
-               struct layers_added *out, struct err *err);
-int layers_remove(const char *data_dir, const char *name, struct err *err);
+               jail_named_fn *named, void *arg, struct layers_added *out, struct err *err);
+int layers_remove(const char *data_dir, const char *name, jail_named_fn *named, void *arg,
+                  struct err *err);
 /* layer.json of the one in force; ERR_NOT_FOUND: none. */
 int layers_describe(const char *data_dir, const char *name, struct buf *json, struct err *err);
 

@@ -135,18 +135,27 @@ static int open_root(int dir, const char *data_dir, struct template *t, struct e
     return t->root < 0 ? err_sys(err, "open %s", t->root_path) : 0;
 }
 
+static bool is_missing(int folder, const char *name)
+{
+    return faccessat(folder, name, F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT;
+}
+
+/* 1: nobody has added one of that name. What somebody added and cannot be read now is an error, by
+ * whatever name: an alias must not become the machine's own files for it. */
 static int open_named(int folder, const char *data_dir, const char *name, struct template *t,
                       struct err *err)
 {
     AUTO(closep) int dir = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
     if (dir < 0)
-        return errno == ENOENT ? no_such(name, err) : err_sys(err, "open template '%s'", name);
+        return errno == ENOENT ? 1 : err_sys(err, "open template '%s'", name);
     if (lock_shared(folder, name, dir, err) < 0)
-        return -1;
+        return is_missing(folder, name) ? 1 : -1; /* removed just now */
     *t = (struct template){ .root = -1, .lock = -1 };
     if (template_load(dir, t, err) < 0 || open_root(dir, data_dir, t, err) < 0) {
         template_close(t);
+        if (err->code == ERR_NOT_FOUND) /* what is missing is a part of it: it is there itself */
+            err->code = ERR_PRECONDITION;
         return err_in(err, "template '%s'", name);
     }
     t->lock = TAKE(dir, -1);
@@ -157,26 +166,25 @@ int template_open(const char *data_dir, const char *name, struct template *out, 
 {
     bool alias = is_alias(name);
     AUTO(closep) int folder = -1;
-    struct err missing = { 0 };
+    struct err problem = { 0 };
+    int r = 1;
 
     if (name[0] == '/')
         return open_path(name, out, err);
     if (strcmp(name, "host") && (!alias || !strchr(name, '/'))) {
         if (template_check_name(name, err) < 0)
             return -1;
-        folder = template_folder(data_dir, false, &missing);
-        if (folder < 0 && missing.code != ERR_NOT_FOUND) {
-            *err = missing;
-            return -1;
-        }
-        if (folder < 0 && !alias)
+        folder = template_folder(data_dir, false, &problem); /* made when the first is added */
+        if (folder >= 0)
+            r = open_named(folder, data_dir, name, out, &problem);
+        else if (problem.code != ERR_NOT_FOUND)
+            r = -1;
+        if (r < 0)
+            *err = problem;
+        if (r <= 0)
+            return r;
+        if (!alias)
             return no_such(name, err);
-        if (folder >= 0 && !open_named(folder, data_dir, name, out, &missing))
-            return 0;
-        if (missing.code != ERR_NOT_FOUND || !alias) {
-            *err = missing;
-            return -1;
-        }
     }
     make_host(out);
     return 0;

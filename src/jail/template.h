@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "jail/named.h"
 #include "jail/unpack.h"
 #include "model/limits.h"
 
@@ -89,7 +90,8 @@ void template_list_free(struct template *list, size_t n);
  * that name; it is in use. */
 int template_add(const char *data_dir, const struct template_spec *spec, struct template_added *out,
                  struct err *err);
-int template_remove(const char *data_dir, const char *name, struct err *err);
+int template_remove(const char *data_dir, const char *name, jail_named_fn *named, void *arg,
+                    struct err *err);
 
 const char *template_kind_name(int64_t kind);
 void template_write(const struct template *t, struct buf *out); /* as JSON */

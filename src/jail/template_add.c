@@ -249,17 +249,25 @@ int template_add(const char *data_dir, const struct template_spec *spec, struct 
 
 /* ---- removing ---- */
 
-static int take_away(struct work *w, const char *name, struct err *err)
+static int in_use(const char *name, struct err *err)
+{
+    return err_set(err, ERR_CONFLICT, "template '%s' is in use by a sandbox: end it first", name);
+}
+
+static int take_away(struct work *w, const char *name, jail_named_fn *is_named, void *arg,
+                     struct err *err)
 {
     struct stat named, held;
+
+    if (is_named && is_named(arg, name)) /* before nobody can open it for a moment */
+        return in_use(name, err);
 
     w->dir = openat(w->folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (w->dir < 0 && errno != ENOENT)
         return err_sys(err, "open template '%s'", name);
     if (w->dir >= 0 && flock(w->dir, LOCK_EX | LOCK_NB)) {
         close(TAKE(w->dir, -1));
-        return err_set(err, ERR_CONFLICT, "template '%s' is in use by a sandbox: end it first",
-                       name);
+        return in_use(name, err);
     }
     /* somebody else may have removed it, and another may have added one, before our lock */
     if (w->dir < 0 || fstatat(w->folder, name, &named, AT_SYMLINK_NOFOLLOW) ||
@@ -267,6 +275,10 @@ static int take_away(struct work *w, const char *name, struct err *err)
         closep(&w->dir);
         w->dir = -1;
         return err_set(err, ERR_NOT_FOUND, "there is no template '%s'", name);
+    }
+    if (is_named && is_named(arg, name)) {
+        close(TAKE(w->dir, -1));
+        return in_use(name, err);
     }
     work_name(w, TEMPLATE_GONE, name);
     if (renameat2(w->folder, name, w->folder, w->name, RENAME_NOREPLACE)) {
@@ -277,7 +289,8 @@ static int take_away(struct work *w, const char *name, struct err *err)
     return 0;
 }
 
-int template_remove(const char *data_dir, const char *name, struct err *err)
+int template_remove(const char *data_dir, const char *name, jail_named_fn *named, void *arg,
+                    struct err *err)
 {
     AUTO(closep) int folder = -1;
     AUTO(drop_work) struct work w = { .dir = -1 };
@@ -291,7 +304,7 @@ int template_remove(const char *data_dir, const char *name, struct err *err)
         return err->code == ERR_NOT_FOUND
                    ? err_set(err, ERR_NOT_FOUND, "there is no template '%s'", name)
                    : -1;
-    if (take_away(&w, name, err) < 0)
+    if (take_away(&w, name, named, arg, err) < 0)
         return -1;
     fsync(folder);
     sweep(folder);

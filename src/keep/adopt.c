@@ -27,7 +27,7 @@
 
 enum { END_MS = 2000 };
 
-void adopt_boot(char out[BOOT_ID])
+bool adopt_boot(char out[BOOT_ID])
 {
     static char id[BOOT_ID]; /* it outlives us by definition */
     AUTO(closep) int fd = *id ? -1 : open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -35,11 +35,12 @@ void adopt_boot(char out[BOOT_ID])
     if (fd >= 0 && read(fd, id, BOOT_ID - 1) < 0)
         memset(id, 0, sizeof(id));
     memcpy(out, id, sizeof(id));
+    return *id;
 }
 
 /* Field 22 of /proc/PID/stat; the second field is a name that may hold anything, so count from its
- * closing parenthesis. 0: no such process. */
-uint64_t adopt_start_time(pid_t pid)
+ * closing parenthesis. -1 with errno: it cannot be told, which says nothing about the process. */
+int adopt_start_time(pid_t pid, uint64_t *out)
 {
     char path[32], text[1024], *p, *save = NULL, *word;
     AUTO(closep) int fd = -1;
@@ -48,14 +49,16 @@ uint64_t adopt_start_time(pid_t pid)
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (n <= 0)
-        return 0;
+    if (n < 0)
+        return -1;
     text[n] = 0;
     p = strrchr(text, ')');
     word = p ? strtok_r(p + 1, " ", &save) : NULL;
     for (int field = 3; word && field < 22; field++)
         word = strtok_r(NULL, " ", &save);
-    return word ? strtoull(word, NULL, 10) : 0;
+    *out = word ? strtoull(word, NULL, 10) : 0;
+    errno = EIO;
+    return *out ? 0 : -1;
 }
 
 /* ---- writing ---- */
@@ -77,6 +80,8 @@ static void fill_record(const struct box *b, struct boxfile *r)
     };
     memcpy(r->id, b->id, sizeof(r->id));
     memcpy(r->name, b->name, sizeof(r->name));
+    memcpy(r->python, b->python_id, sizeof(r->python));
+    snprintf(r->run_dir, sizeof(r->run_dir), "%s", b->keeper->o.run_dir);
     if (b->generation)
         memcpy(r->fingerprint, b->generation->host.fingerprint, sizeof(r->fingerprint));
     adopt_boot(r->boot);
@@ -91,13 +96,15 @@ int adopt_record(struct box *b, struct err *err)
 
     if (k->records < 0)
         return 0;
-    if (b->jail.pid > 0 && !b->started)
-        b->started = adopt_start_time(b->jail.pid);
+    if (b->jail.pid > 0 && !b->started && adopt_start_time(b->jail.pid, &b->started) &&
+        errno != ENOENT && errno != ESRCH) /* without it nobody could tell it from another */
+        return err_sys(err, "record: look at its process");
     fill_record(b, &r);
     bytes.len = 0;
     if (boxfile_encode(&r, BOXFILE_RECORD, buf_str(&b->unknown), &bytes, err) ||
         statedir_write(k->records, b->id, buf_str(&bytes), STATE_IN_PLACE, err))
         return err_in(err, "record");
+    stray_record(b, buf_str(&bytes));
     if (b->jail.pid > 0 || !b->slot)
         return 0;
     snprintf(note, sizeof(note), "%s/boxes/%s", k->place, b->id);
@@ -123,26 +130,44 @@ static int read_record(const struct keeper *k, const char *id, struct boxfile *r
     return boxfile_decode(buf_str(&bytes), BOXFILE_RECORD, id, r, unknown, err);
 }
 
-int adopt_open_process(pid_t pid, uint64_t started)
+/* Its witness is the kernel: no such process, another start, or a descriptor that says that it has
+ * ended. Whatever else fails on the way leaves it open. */
+enum life adopt_process(pid_t pid, uint64_t began, int *pidfd, struct err *err)
 {
     struct pollfd p = { .events = POLLIN };
-    int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    AUTO(closep) int fd = -1;
+    uint64_t started = 0;
+    int opened, looked;
 
+    *pidfd = -1;
+    fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    opened = fd < 0 ? errno : 0;
+    if (opened == ESRCH)
+        return LIFE_ENDED;
     /* read after the descriptor exists: the pid cannot be given to another meanwhile */
-    p.fd = pidfd; /* readable: it has ended, and nobody has collected it yet */
-    if (pidfd >= 0 && (adopt_start_time(pid) != started || poll(&p, 1, 0) > 0)) {
-        close(pidfd);
-        return -1;
-    }
-    return pidfd;
+    looked = adopt_start_time(pid, &started) ? errno : 0;
+    p.fd = fd; /* readable: it has ended, and nobody has collected it yet */
+    if (poll(&p, 1, 0) > 0 || (!looked && began && started != began))
+        return LIFE_ENDED;
+    if (!opened && !looked && began)
+        return *pidfd = TAKE(fd, -1), LIFE_LIVES;
+    if (opened || looked) {
+        errno = opened ? opened : looked;
+        err_sys(err, "look at its process %d", pid);
+    } else
+        err_set(err, ERR_UNAVAILABLE, "its record does not say when its process %d began", pid);
+    return LIFE_UNKNOWN;
 }
 
-static int open_if_alive(const struct boxfile *r)
+enum life adopt_life(const struct boxfile *r, int *pidfd, struct err *err)
 {
     char boot[BOOT_ID];
 
+    *pidfd = -1;
     adopt_boot(boot);
-    return memcmp(boot, r->boot, sizeof(boot)) ? -1 : adopt_open_process(r->pid, r->started);
+    return r->pid <= 0 || memcmp(boot, r->boot, sizeof(boot))
+               ? LIFE_ENDED
+               : adopt_process(r->pid, r->started, pidfd, err);
 }
 
 static int take_slot(struct box *b, const struct boxfile *r, struct err *err)
@@ -170,46 +195,80 @@ static void end_now(struct box *b)
 
     syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0);
     poll(&p, 1, END_MS);
-    if (b->noted && b->layer >= 0)
-        box_sleep(b);
-    else
-        box_free(b);
+    box_sleep(b);
 }
 
-/* A note that cannot be read does not undo a pause: the record, which was written behind it, says
- * that the sandbox was paused. It is noted anew then. 0: there is no note. */
-static bool find_note(struct box *b, const struct boxfile *r, struct boxfile *n)
+/* A note that is damaged does not undo a pause: the record, which was written behind it, says that
+ * the sandbox was paused. It is noted anew then. 1; 0 there is no note; -1 it cannot be read now.
+ */
+static int find_note(struct box *b, const struct boxfile *r, struct boxfile *n, struct err *err)
 {
     AUTO(buf_free) struct buf unknown = { 0 };
-    struct err err = { 0 };
-    int old = note_read(b->keeper, b->id, n, &unknown, &err);
+    struct err failed = { 0 };
+    int old = note_read(b->keeper, b->id, n, &unknown, &failed);
 
     tag_merge(&b->unknown, buf_str(&unknown));
-    if (old < 0 && err.code == ERR_NOT_FOUND)
-        return false;
+    if (old < 0 && failed.code == ERR_NOT_FOUND)
+        return 0;
+    if (old < 0 && failed.code != ERR_INVALID) {
+        *err = failed;
+        return err_in(err, "its note cannot be read");
+    }
     if (old < 0) {
         log_error("a paused sandbox's note cannot be read", KV("sandbox", b->id),
-                  KV("error", err.msg));
+                  KV("error", failed.msg));
         statedir_set_aside(b->keeper->notes, b->id);
         if (!(r->is & BOXFILE_FROZEN))
-            return false;
+            return 0;
         *n = *r;
         snprintf(n->run_dir, sizeof(n->run_dir), "%s", b->keeper->o.run_dir);
     }
-    if (old && note_put(b->keeper, n, buf_str(&b->unknown), true, &err))
-        log_warn("a note is not written anew", KV("sandbox", b->id), KV("error", err.msg));
-    return true;
+    if (old && note_put(b->keeper, n, buf_str(&b->unknown), true, &failed))
+        log_warn("a note is not written anew", KV("sandbox", b->id), KV("error", failed.msg));
+    return 1;
 }
 
-static int adopt_one(struct keeper *k, const struct boxfile *r, struct str unknown, int pidfd,
-                     struct err *err)
+/* All that it needs, but for whom we hear of its end from. */
+static int take_parts(struct box *b, const struct boxfile *r, struct err *err)
+{
+    b->layer = layer_open(b->keeper->volume, b->name, err);
+    if (b->layer < 0)
+        return -1;
+    if (flock(b->layer, LOCK_SH | LOCK_NB))
+        return err_sys(err, "lock layer %s", b->name);
+    return (!b->keeper->o.rootless && take_slot(b, r, err)) || source_adopt(b, r->fingerprint, err)
+               ? -1
+               : 0;
+}
+
+/* It stays as we found it: nothing of it is given back or ended because we failed. */
+static void let_go(struct box *b)
+{
+    loop_remove(&b->keeper->loop, &b->ended);
+    loop_remove(&b->keeper->loop, &b->memory);
+    closep(&b->memory.fd);
+    closep(&b->jail.pidfd);
+    closep(&b->layer);
+    if (b->slot) {
+        closep(&b->slot->net.ns);
+        closep(&b->slot->ids.lock);
+        free(b->slot);
+    }
+    source_close(b);
+    list_remove(&b->all);
+    b->keeper->nboxes--;
+    buf_free(&b->unknown);
+    free(b);
+}
+
+static struct box *make_adopted(struct keeper *k, const struct boxfile *r, struct str unknown,
+                                int pidfd)
 {
     struct box *b = box_new(k, r->id);
-    struct boxfile note;
-    int half_woken;
 
     memcpy(b->name, r->name, sizeof(b->name));
     b->order = r->order;
+    memcpy(b->python_id, r->python, sizeof(b->python_id));
     b->family = r->family;
     b->started = r->started;
     b->fresh = r->is & BOXFILE_FRESH;
@@ -222,19 +281,28 @@ static int adopt_one(struct keeper *k, const struct boxfile *r, struct str unkno
     b->phase = PHASE_RUNNING;
     b->deadline = r->deadline_ms;
     tag_merge(&b->unknown, unknown);
-    half_woken = pause_adopt(b, find_note(b, r, &note) ? &note : NULL);
-    b->layer = layer_open(k->volume, b->name, err);
-    if (b->layer >= 0 && flock(b->layer, LOCK_SH | LOCK_NB))
-        err_sys(err, "lock layer %s", b->name);
-    if (half_woken && b->layer >= 0 && !err->code) {
+    return b;
+}
+
+/* A living one that we cannot take over now lives on: it is listed with the reason, and tried
+ * again. 0: done, be it so. */
+static int adopt_one(struct keeper *k, const struct boxfile *r, struct str unknown, int pidfd,
+                     struct err *err)
+{
+    struct box *b = make_adopted(k, r, unknown, pidfd);
+    struct boxfile note;
+    int noted = find_note(b, r, &note, err);
+    int half_woken = noted < 0 ? 0 : pause_adopt(b, noted ? &note : NULL);
+
+    if (noted < 0 || take_parts(b, r, err) || (!half_woken && box_watch(b, err))) {
+        let_go(b);
+        err_in(err, "it cannot be taken over");
+        unread_begin(k, r->id, BOXFILE_RECORD, err, r);
+        return -1;
+    }
+    if (half_woken) { /* it was never used, and nobody but us will end it; its files stay */
         end_now(b);
         return 0;
-    }
-    if (b->layer < 0 || err->code || (!k->o.rootless && take_slot(b, r, err)) ||
-        source_adopt(b, r->fingerprint, err) || box_watch(b, err)) {
-        if (err->code != ERR_GONE) /* that is our own trouble: the next keeper adopts it */
-            end_now(b);            /* nobody could ever end it later */
-        return -1;
     }
     if (b->order.flags & ORDER_TIED)
         tie_adopt(b);
@@ -268,18 +336,18 @@ static void take_away(struct keeper *k, const struct boxfile *r, struct str unkn
 
     if (k->cgroups.unified >= 0)
         cgroup_write(k->cgroups.unified, r->name, "cgroup.kill", "1");
-    cgroup_remove(&k->cgroups, r->name);
+    late_cgroup(k, r->name);
     if (r->order.flags & ORDER_STAY && !note_exists(k, r->id))
         keep_files(k, r, unknown);
-    layer = note_exists(k, r->id) ? -1 : layer_open(k->volume, r->name, &err);
-    if (layer >= 0) {
-        close(layer);
-        reaper_delete(k, r->name, -1);
-    }
     if (!k->o.rootless && !ids_retake(&k->ids, r->number, &claim, &err))
         ids_put(&k->ids, &claim);
     keeper_unlink(k->sockets, r->id);
-    keeper_unlink(k->records, r->id);
+    layer = note_exists(k, r->id) ? -1 : layer_open(k->volume, r->name, &err);
+    if (layer >= 0) {
+        close(layer);
+        late_delete(k, r->name, -1, r->id);
+    } else
+        keeper_unlink(k->records, r->id);
 }
 
 /* What the release before wrote is written in our form, so that one form is left. */
@@ -292,6 +360,16 @@ static void write_anew(struct keeper *k, const char *id)
         log_warn("a record is not written anew", KV("sandbox", id), KV("error", err.msg));
 }
 
+void adopt_living(struct keeper *k, const struct boxfile *r, struct str unknown, int pidfd)
+{
+    struct err err = { 0 };
+
+    if (adopt_one(k, r, unknown, pidfd, &err))
+        log_error("cannot adopt a sandbox", KV("sandbox", r->id), KV("error", err.msg));
+    else
+        write_anew(k, r->id);
+}
+
 /* Nothing is made of a sandbox before its record: one without a layer was never begun, and one with
  * a note was being woken, unless the processes of its pause still live. */
 static bool was_begun(struct keeper *k, const char *id)
@@ -301,14 +379,23 @@ static bool was_begun(struct keeper *k, const char *id)
     struct boxfile note;
     struct err err = { 0 };
 
-    if (note_exists(k, id)) {
-        if (note_read(k, id, &note, NULL, &err) >= 0)
-            pidfd = open_if_alive(&note);
-        return pidfd >= 0;
-    }
+    if (note_exists(k, id))
+        return note_read(k, id, &note, NULL, &err) < 0 ||
+               adopt_life(&note, &pidfd, &err) != LIFE_ENDED;
     box_name(k, id, name);
     layer = layer_open(k->volume, name, &err);
     return layer >= 0 || err.code != ERR_NOT_FOUND; /* a disk that fails is no witness */
+}
+
+static void adopt_unread(struct keeper *k, const char *id, struct err *err)
+{
+    if (err->code == ERR_NOT_FOUND && !was_begun(k, id)) {
+        unlinkat(k->records, id, 0); /* its keeper died before it had made anything */
+        return;
+    }
+    if (err->code == ERR_NOT_FOUND)
+        err->code = ERR_INVALID; /* somebody cut it short */
+    unread_begin(k, id, BOXFILE_RECORD, err, NULL);
 }
 
 int adopt_consider(struct keeper *k, const char *id, struct err *err)
@@ -317,30 +404,27 @@ int adopt_consider(struct keeper *k, const char *id, struct err *err)
     struct boxfile r;
     int pidfd, old;
 
-    err->code = ERR_NONE;
+    *err = (struct err){ 0 };
     old = read_record(k, id, &r, &unknown, err);
-    if (old < 0 && err->code == ERR_NOT_FOUND && !was_begun(k, id)) {
-        unlinkat(k->records, id, 0); /* its keeper died before it had made anything */
-        return 0;
-    }
-    if (old < 0 && err->code == ERR_NOT_FOUND)
-        err->code = ERR_INVALID; /* somebody cut it short */
     if (old < 0) {
-        unread_begin(k, id, BOXFILE_RECORD, err);
+        adopt_unread(k, id, err);
         return 0;
     }
-    pidfd = open_if_alive(&r);
-    if (pidfd < 0) {
-        log_info("sandbox ended while no keeper ran", KV("sandbox", r.id));
+    switch (adopt_life(&r, &pidfd, err)) {
+    case LIFE_UNKNOWN: unread_begin(k, id, BOXFILE_RECORD, err, &r); return 0;
+    case LIFE_ENDED:
+        log_info("sandbox ended while no keeper ran", KV("sandbox", r.id),
+                 KV("witness", "the kernel: its process is gone"));
         take_away(k, &r, buf_str(&unknown));
-    } else if (adopt_one(k, &r, buf_str(&unknown), pidfd, err))
-        log_error("cannot adopt a sandbox", KV("sandbox", r.id), KV("error", err->msg));
-    else {
-        log_info("adopted", KV("sandbox", r.id), KVI("pid", r.pid));
-        if (old)
-            write_anew(k, id);
+        return 0;
+    case LIFE_LIVES: break;
     }
-    return err->code == ERR_GONE ? -1 : 0;
+    if (adopt_one(k, &r, buf_str(&unknown), pidfd, err))
+        return err->code == ERR_GONE ? -1 : 0; /* our own trouble: the next keeper adopts them */
+    log_info("adopted", KV("sandbox", r.id), KVI("pid", r.pid));
+    if (old)
+        write_anew(k, id);
+    return 0;
 }
 
 /* Our drafts are of nothing, and what was set aside waits for somebody. */
@@ -363,9 +447,11 @@ int adopt_all(struct keeper *k, struct err *err)
 
     if (k->records >= 0 && !d)
         return err_sys(err, "read the records of sandboxes");
-    while (d && !r && (e = readdir(d)))
+    while (d && !r && (errno = 0, e = readdir(d)))
         if (adopt_is_name(e->d_name))
             r = adopt_consider(k, e->d_name, err);
+    if (d && !r && errno) /* those that we have not seen would be taken for ended */
+        r = err_sys(err, "read the records of sandboxes");
     if (d)
         closedir(d);
     return r ? r : pause_adopt_all(k, err);

@@ -29,6 +29,16 @@ void keeper_send(struct client *c, struct keep_reply *r, const int *fds, size_t 
     }
 }
 
+/* Only a look-up says that there is no such sandbox. What else was not there on the way (a mount, a
+ * cgroup's file) may be there again, and clients of older releases end what they hear this of. */
+static enum err_code code_of(const struct pending *p, const struct err *err)
+{
+    bool makes = p->verb == KEEP_CREATE || p->verb == KEEP_RESTORE;
+
+    return err->code == ERR_NOT_FOUND && err->reason != ERR_NO_SANDBOX && !makes ? ERR_UNAVAILABLE
+                                                                                 : err->code;
+}
+
 void keeper_reply(const struct pending *p, const char *id, const struct err *err,
                   const struct keep_state *state)
 {
@@ -38,7 +48,8 @@ void keeper_reply(const struct pending *p, const char *id, const struct err *err
         return;
     snprintf(r.id, sizeof(r.id), "%s", id);
     if (err) {
-        r.code = err->code;
+        r.code = code_of(p, err);
+        r.why = err->reason;
         snprintf(r.message, sizeof(r.message), "%s", err->msg);
     } else if (state)
         r.u.state = *state;

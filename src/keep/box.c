@@ -7,14 +7,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -197,6 +194,7 @@ static int start(struct box *b, struct err *err)
     int r;
 
     fill_spec(b, &s);
+    late_cgroup_now(k, b->name);
     if (box_open_mounts(b, &held, err) || cgroup_create(&k->cgroups, b->name, &cgroup, err))
         return -1;
     b->cgroup_made = true;
@@ -212,26 +210,6 @@ static int start(struct box *b, struct err *err)
         cgroup_attach(&k->cgroups, b->name, b->jail.pid, err) || jail_go(&b->jail, err);
     closep(&s.dev);
     return r;
-}
-
-void box_fail(struct box *b, const struct err *err)
-{
-    siginfo_t info;
-
-    if (b->jail.pidfd >= 0 && !b->collected) { /* by descriptor: a number may be another's by now */
-        syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0);
-        waitid(P_PIDFD, (id_t)b->jail.pidfd, &info, WEXITED);
-    }
-    if (b->create.client)
-        keeper_reply(&b->create, b->id, err, NULL);
-    else
-        keeper_event_failed(b, err);
-    keeper_reply(&b->end, b->id, NULL, NULL); /* it wanted it gone: it is */
-    b->create.client = b->end.client = NULL;
-    if (b->noted && b->layer >= 0)
-        box_sleep(b);
-    else
-        box_free(b);
 }
 
 static void reply_created(struct box *b)
@@ -250,15 +228,14 @@ static void reply_eagerly(struct box *b)
                             .verb = b->create.verb,
                             .serial = b->create.serial };
     struct err err;
-    int fd = box_dial_guest(b, &err);
+    AUTO(closep) int fd = b->create.client ? box_dial_guest(b, &err) : -1;
 
-    if (fd < 0 || !b->create.client)
-        return; /* then it is answered when it is built */
+    if (fd < 0)
+        return; /* then it is answered when it is built, if anybody waits for it still */
     memcpy(r.id, b->id, sizeof(r.id));
     box_state(b, &r.u.state);
     keeper_send(b->create.client, &r, &fd, 1);
     b->create.client = NULL;
-    close(fd);
 }
 
 /* From here on it is one like any other. */

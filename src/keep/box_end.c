@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,7 +41,7 @@ static void release(struct box *b)
     unwatch(b, &b->report);
     unwatch(b, &b->memory);
     if (b->cgroup_made)
-        cgroup_remove(&k->cgroups, b->name);
+        late_cgroup(k, b->name);
     slots_put(k, TAKE(b->slot, NULL));
     if (b->socket_made)
         keeper_unlink(k->sockets, b->id);
@@ -76,9 +77,9 @@ void box_free(struct box *b)
         forget_note(b);
     if (b->layer >= 0) {
         close(b->layer);
-        reaper_delete(k, b->name, b->mounts);
-    }
-    adopt_forget(b);
+        late_delete(k, b->name, b->mounts, b->id);
+    } else
+        adopt_forget(b);
     closep(&b->mounts);
     buf_free(&b->unknown);
     free(b);
@@ -97,6 +98,74 @@ void box_sleep(struct box *b)
     b->deadline = NEVER;
     b->oom_kills = b->pids_refused = 0;
 }
+
+/* Pid 1 goes last in its namespace: now nothing of the sandbox runs any more. An adopted one is
+ * somebody else's child, whose status we may not learn. */
+static int collect(struct box *b)
+{
+    siginfo_t info = { 0 };
+
+    b->collected = true;
+    if (waitid(P_PIDFD, (id_t)b->jail.pidfd, &info, WEXITED | WNOHANG))
+        return -1; /* adopted: somebody else was told */
+    return info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f;
+}
+
+/* ---- one that could not be built ---- */
+
+/* Nothing of it runs any more. One that was being woken has its files and its note as before,
+ * unless somebody wants it gone. */
+static void failed(struct box *b, const struct err *err)
+{
+    struct pending end = b->end;
+    char id[ORDER_ID];
+
+    memcpy(id, b->id, sizeof(id));
+    b->phase = PHASE_WAITING; /* as far as it had come */
+    if (end.verb)
+        forget_note(b);
+    if (b->create.client)
+        keeper_reply(&b->create, id, err, NULL);
+    else if (!b->noted) /* of one that stays there is nothing to tell */
+        keeper_event_failed(b, err);
+    b->create.client = b->end.client = NULL;
+    if (b->noted && b->layer >= 0)
+        box_sleep(b);
+    else
+        box_free(b);
+    keeper_reply(&end, id, NULL, NULL); /* it wanted it gone: it is */
+}
+
+static bool has_process(const struct box *b)
+{
+    struct pollfd p = { .fd = b->jail.pidfd, .events = POLLIN };
+
+    return p.fd >= 0 && !b->collected && poll(&p, 1, 0) <= 0;
+}
+
+void box_fail(struct box *b, const struct err *err)
+{
+    struct err unwatched;
+
+    if (b->jail.pidfd >= 0) /* by descriptor: a number may be another's by now */
+        box_end_again(b);
+    if (!has_process(b)) {
+        if (b->jail.pidfd >= 0 && !b->collected)
+            collect(b);
+        failed(b, err);
+        return;
+    }
+    b->fault = xcalloc(1, sizeof(*b->fault)); /* goes on in box_on_ended() */
+    *b->fault = *err;
+    b->phase = PHASE_ENDING;
+    if (b->ended.fd >= 0)
+        return;
+    b->ended = (struct source){ b->jail.pidfd, box_on_ended };
+    if (loop_add(&b->keeper->loop, &b->ended, EPOLLIN, &unwatched))
+        log_debug("looked at now and then", KV("sandbox", b->id), KV("error", unwatched.msg));
+}
+
+/* ---- the order ---- */
 
 static void end_asleep(struct box *b, enum keep_reason reason)
 {
@@ -141,18 +210,8 @@ void box_end_again(struct box *b)
 {
     if (syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0) && errno != ESRCH)
         log_warn("not ended yet", KV("sandbox", b->id), KV("error", strerrordesc_np(errno)));
-}
-
-/* Pid 1 goes last in its namespace: now nothing of the sandbox runs any more. An adopted one is
- * somebody else's child, whose status we may not learn. */
-static int collect(struct box *b)
-{
-    siginfo_t info = { 0 };
-
-    b->collected = true;
-    if (waitid(P_PIDFD, (id_t)b->jail.pidfd, &info, WEXITED | WNOHANG))
-        return -1; /* adopted: somebody else was told */
-    return info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f;
+    if (b->fault)
+        box_notice_end(b); /* it may not be watched */
 }
 
 /* It is to be started again: its files are kept as those of a paused one are, and its client is
@@ -182,6 +241,12 @@ void box_on_ended(struct source *s)
     struct err early;
     int status = collect(b);
 
+    if (b->fault) {
+        AUTO(freep) struct err *fault = TAKE(b->fault, NULL);
+
+        failed(b, fault);
+        return;
+    }
     if (b->report.fd >= 0 &&
         b->phase != PHASE_ENDING) { /* it died while building: its word says why */
         box_on_report(&b->report);

@@ -39,6 +39,9 @@ void box_state(const struct box *b, struct keep_state *out)
     };
     memcpy(out->template, b->order.template, sizeof(out->template));
     memcpy(out->unreadable, b->unreadable, sizeof(out->unreadable));
+    out->flags = b->order.flags;
+    out->mark = b->order.mark;
+    out->astray = b->astray;
 }
 
 static void check_disk(struct box *b, uint64_t used)

@@ -9,6 +9,7 @@
 #define KEEP_BOXFILE_H
 
 #include "jail/host.h"
+#include "jail/layers.h"
 #include "jail/volume.h"
 #include "model/order.h"
 
@@ -31,7 +32,7 @@ struct boxfile {
     int32_t pid;      /* of its first process; 0: it was being built */
     uint64_t started; /* when that began, in clock ticks since boot */
     /* a record */
-    char fingerprint[HOST_FINGERPRINT];
+    char fingerprint[HOST_FINGERPRINT]; /* a note's too: of the processes that stand still */
     uint32_t number, is;
     /* by the monotonic clock, which is one for all processes between two boots: setting the
      * machine's clock while no keeper runs ends nothing */
@@ -41,6 +42,9 @@ struct boxfile {
     uint64_t client_started;
     /* a note */
     char run_dir[ORDER_PATH];
+    /* both */
+    char python[LAYERS_ID]; /* the Python layer below it, "-" none; "": a release before this wrote
+                               it */
 };
 extern const struct tag_field boxfile_fields[];
 

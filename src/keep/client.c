@@ -206,7 +206,11 @@ int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, st
 
 static int refused(const struct keep_reply *r, struct err *err)
 {
-    return r->code ? err_set(err, (enum err_code)r->code, "%s", r->message) : 0;
+    if (!r->code)
+        return 0;
+    err_set(err, (enum err_code)r->code, "%s", r->message);
+    err->reason = (enum err_reason)(r->why < ERR_REASONS ? r->why : ERR_REASON_NONE);
+    return -1;
 }
 
 int keep_call(struct keep *k, struct keep_request *r, struct keep_reply *reply, int *fds,

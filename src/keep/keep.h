@@ -58,6 +58,11 @@ enum keep_old keep_old_one(const char *run_dir, const char *data_dir);
  * be NULL. */
 int keep_schema_check(const char *data_dir, const char *run_dir, struct err *err);
 
+/* Does the file of a sandbox on this data directory name it, or may it, because it cannot be read?
+ * Reads all of them: for who is about to delete it, with the exclusive lock on it. */
+enum keep_named { KEEP_NAMED_GENERATION, KEEP_NAMED_TEMPLATE, KEEP_NAMED_LAYER };
+bool keep_names(const char *data_dir, enum keep_named what, const char *name);
+
 int keep_run(const struct keep_options *o, struct err *err); /* until SIGTERM, or its client left */
 
 /* ---- talking to one ---- */

@@ -114,6 +114,7 @@ void keeper_forked(struct keeper *k)
         closep(&b->mounts);
         closep(&b->jail.sock);
     }
+    late_forked(k);
     if (k->o.socket >= 0 && list_empty(&k->clients))
         close(k->o.socket);
     if (k->listener.fd >= 0)
@@ -237,8 +238,13 @@ static int prepare_machine(struct keeper *k, struct err *err)
     snprintf(dir, sizeof(dir), "%s/ids", KEEP_RUN_DIR);
     if (!k->o.rootless && (keep_make_dirs(KEEP_RUN_DIR, 0755, err) || ids_open(&k->ids, dir, err)))
         return -1;
+    if (held_check_volume(k->o.data_dir, false, err))
+        return -1;
     tell_of_first_use(k);
-    return volume_open(k->o.data_dir, &v, err);
+    return volume_open(k->o.data_dir, &v, err) ||
+                   (k->o.socket < 0 && held_check_volume(k->o.data_dir, true, err))
+               ? -1
+               : 0;
 }
 
 static int start_zygote(struct keeper *k, struct err *err)
@@ -292,6 +298,7 @@ static void init(struct keeper *k, const struct keep_options *o)
     list_init(&k->clients);
     list_init(&k->boxes);
     list_init(&k->jobs);
+    list_init(&k->late);
     list_init(&k->asked);
     list_init(&k->waiting);
     for (enum order_network n = 0; n < ORDER_NETWORKS; n++)
@@ -328,7 +335,11 @@ static int open_place(struct keeper *k, struct err *err)
 
 static int start(struct keeper *k, struct err *err)
 {
+    char boot[BOOT_ID];
+
     raise_open_files();
+    if (!adopt_boot(boot)) /* without it every living sandbox would be one of a former boot */
+        return err_sys(err, "read /proc/sys/kernel/random/boot_id");
     if (start_zygote(k, err) || loop_open(&k->loop, err) || watch_signals(k, err) ||
         (k->lifeline.fd >= 0 && loop_add(&k->loop, &k->lifeline, EPOLLIN, err)) ||
         prepare_machine(k, err) || slots_start(k, err))
@@ -347,6 +358,7 @@ static int start(struct keeper *k, struct err *err)
         return -1;
     if ((k->o.socket < 0 && takeover_all(k, err)) || adopt_all(k, err))
         return -1;
+    reaper_may_sweep(k);
     if (!k->o.rootless)
         slots_ahead(k, k->wanted[k->o.likely]);
     return k->o.socket >= 0 ? add_client(k, k->o.socket, 0, err) : 0;
@@ -362,14 +374,20 @@ void keeper_unlink(int dir, const char *name)
 
 /* ---- running ---- */
 
+/* One that cannot be reached ends at its time, if that is known. */
+static bool has_time(const struct box *b)
+{
+    return b->phase == PHASE_RUNNING || (b->phase == PHASE_UNREAD && b->known);
+}
+
 static int64_t next_deadline(struct keeper *k)
 {
     int64_t next = k->nboxes ? k->next_tick : NEVER;
     const struct box *b;
 
     list_each(b, &k->boxes, all)
-        next = MIN(next, b->phase == PHASE_RUNNING ? b->deadline : NEVER);
-    return next;
+        next = MIN(next, has_time(b) ? b->deadline : NEVER);
+    return MIN(next, late_due(k, clock_ms()));
 }
 
 static void tick(struct keeper *k)
@@ -380,7 +398,7 @@ static void tick(struct keeper *k)
     struct box *b;
 
     list_each(b, &k->boxes, all)
-        if (b->phase == PHASE_RUNNING && b->deadline <= now) {
+        if (has_time(b) && b->deadline <= now) {
             keeper_event_limit(b, LIMIT_LIFETIME, b->order.limits.lifetime_ms,
                                b->order.limits.lifetime_ms + (uint64_t)(now - b->deadline));
             box_end(b, ENDED_LIFETIME);
@@ -394,6 +412,8 @@ static void tick(struct keeper *k)
         b = CONTAINER_OF(k->boxes.next, struct box, all);
         list_remove(&b->all);
         list_push(&k->boxes, &b->all);
+        if (b->phase == PHASE_RUNNING)
+            tie_tick(b);
         if (b->phase == PHASE_RUNNING && b->owner)
             box_measure(b, &ignored);
         else if (b->phase == PHASE_ENDING)
@@ -419,6 +439,7 @@ static void serve(struct keeper *k)
             return;
         }
         freeze_tick(k);
+        late_tick(k);
         tick(k);
     }
 }
@@ -433,6 +454,7 @@ static void finish(struct keeper *k)
     zygote_close(&k->zygote);
     jobs_finish(k);
     slots_finish(k);
+    late_finish(k);
     reaper_finish(k);
     source_finish(k);
     volume_close(k->volume);

@@ -50,7 +50,7 @@ struct extra { /* a layer that all sandboxes see; lives while one of them or the
 };
 
 /* ASLEEP: paused, and its processes are gone; there are its files and a note of what it was.
- * UNREAD: there is a file of it that we cannot read, and nothing else is known (unread.c) */
+ * UNREAD: there is a file of it, and we cannot read that or do what it asks for (unread.c) */
 enum phase {
     PHASE_WAITING,
     PHASE_BUILDING,
@@ -80,6 +80,7 @@ struct box { /* one sandbox */
     bool waking;           /* being built again on its files */
     bool snapshotting;     /* a child takes one of it */
     bool fresh;            /* woken from its files, and not paused since */
+    bool astray;           /* only its files were found, and nothing said that they were to stay */
     enum pausing pausing;  /* on the way there: */
     struct pending freeze; /* whom to answer then ... */
     int64_t freeze_until;  /* ... or when freezing has failed */
@@ -96,12 +97,14 @@ struct box { /* one sandbox */
     struct generation *generation; /* template host, or */
     struct template template;      /* another one (root >= 0) */
     struct extra *python;          /* below either; NULL: there is none */
+    char python_id[LAYERS_ID];     /* which it is, KEEP_NO_LAYER; "": nobody knows any more */
     uint32_t family;
     uint64_t started; /* pid 1, in clock ticks since boot; 0: not looked up yet */
     int layer;        /* -1: not made yet; holds the lock that says it is in use */
     int mounts;       /* its mount namespace, for the reaper to take down; -1: goes with pid 1 */
     bool cgroup_made, socket_made, collected;
     struct jail jail;
+    struct err *fault; /* why it could not be built, while its process is ending; owned */
     struct source ended, report, memory;
     pid_t client_pid;        /* ORDER_TIED: the process that it is made for; 0: not known */
     uint64_t client_started; /* ... in clock ticks since boot */
@@ -111,9 +114,12 @@ struct box { /* one sandbox */
     bool disk_met;
     enum keep_reason reason;
     char unreadable[256];          /* PHASE_UNREAD: why ... */
+    struct boxfile *known;         /* ... what is known of it; owned, NULL: nothing */
     enum boxfile_kind unread_kind; /* ... which file of it ... */
     int64_t look_again;            /* ... and when it is tried again */
 };
+
+#define KEEP_NO_LAYER "-"
 
 struct reaper {
     pid_t pid;
@@ -130,7 +136,7 @@ struct keeper {
     /* while we look at what keepers of releases without such places left: their lock, the run
      * directory, the records in it; -1 */
     int old_lock, old_dir, old_boxes;
-    struct list clients, boxes, jobs;
+    struct list clients, boxes, jobs, late;
     size_t nboxes;
     struct cgroups cgroups;
     struct ids ids;
@@ -147,6 +153,7 @@ struct keeper {
     int64_t generation_checked;
     bool generation_building;
     struct extra *python; /* the Python layer in force; NULL: none */
+    const char *still;    /* why the one that is looked at again could not be reached before */
     int *old_layers;      /* locks for adopted sandboxes; NULL: none */
     struct zygote zygote;
     int sockets, records;
@@ -157,6 +164,7 @@ struct keeper {
     bool flushing;   /* a child writes out the volume */
     int notes;       /* <data>/paused; -1: nothing of ours is paused for long */
     bool stopping;
+    bool adopted; /* all that there is; before that nothing is swept */
 };
 
 /* box.c */
@@ -236,11 +244,23 @@ void slots_wait(struct keeper *k); /* until the netmaker has ended */
 
 /* reaper.c */
 int reaper_start(struct keeper *k, struct err *err);
-void reaper_delete(struct keeper *k, const char *layer, int mounts); /* mounts: lent, or -1 */
+void reaper_may_sweep(struct keeper *k); /* all that there is has been adopted */
+/* mounts: lent, or -1. Whether it has it now; patient: waits while its queue is full. */
+bool reaper_hand_over(struct keeper *k, const char *layer, int mounts, bool patient);
 void reaper_finish(struct keeper *k); /* waits until all that was asked is deleted */
 void keeper_let_go(struct keeper *k); /* in a child: of all that belongs to sandboxes */
 
 int keeper_begin(struct keeper *k, const struct jail_spec *s, struct jail *out, struct err *err);
+
+/* late.c: at once, or as soon as that is possible */
+void late_cgroup(struct keeper *k, const char *name);     /* removes it */
+void late_cgroup_now(struct keeper *k, const char *name); /* its name is wanted again */
+/* Has it deleted, and then its record (id NULL: there is none). mounts: lent, or -1. */
+void late_delete(struct keeper *k, const char *layer, int mounts, const char *id);
+int64_t late_due(const struct keeper *k, int64_t now);
+void late_tick(struct keeper *k);
+void late_finish(struct keeper *k);
+void late_forked(const struct keeper *k);
 
 /* jobs.c: what takes long, in a child, which has no descriptor of any sandbox */
 typedef int job_work(struct keeper *k, void *arg, struct err *err);
@@ -265,25 +285,44 @@ void mounts_leave(const struct keeper *k);
 /* adopt.c */
 int adopt_all(struct keeper *k, struct err *err);
 int adopt_consider(struct keeper *k, const char *id, struct err *err); /* -1: we cannot go on */
-bool adopt_is_name(const char *name);             /* of a file: is it a sandbox's id? */
+bool adopt_is_name(const char *name); /* of a file: is it a sandbox's id? */
+void adopt_living(struct keeper *k, const struct boxfile *r, struct str unknown, int pidfd);
 int adopt_record(struct box *b, struct err *err); /* writes its record, if we keep any */
 void adopt_forget(const struct box *b);
-void adopt_boot(char out[BOOT_ID]);   /* the id of this boot of the machine */
-uint64_t adopt_start_time(pid_t pid); /* in clock ticks since boot; 0: no such process */
-/* The process if it is still the one that was started then: a descriptor, or -1. */
-int adopt_open_process(pid_t pid, uint64_t started);
+/* The id of this boot of the machine. false: not known; a keeper that knew it once always does. */
+bool adopt_boot(char out[BOOT_ID]);
+enum life { LIFE_ENDED, LIFE_LIVES, LIFE_UNKNOWN };
+/* Is it the process that was started then? LIVES: *pidfd is of it. UNKNOWN: err says why. */
+enum life adopt_process(pid_t pid, uint64_t began, int *pidfd, struct err *err);
+/* The same of the process in a record or note. */
+enum life adopt_life(const struct boxfile *r, int *pidfd, struct err *err);
+int adopt_start_time(pid_t pid, uint64_t *out); /* in clock ticks since boot; -1 with errno */
 
 /* tie.c: a sandbox that is tied to a client ends with it, also when keepers change meanwhile */
 void tie_note(struct box *b, const struct client *c);
 void tie_adopt(struct box *b); /* ends it if its client is gone */
+void tie_tick(struct box *b);  /* looks again where that could not be told */
 void tie_forget(struct box *b);
 
-/* unread.c: a sandbox with a file that we cannot read is neither served nor taken away; it is
- * looked at again until the file can be read, or somebody ends it */
-void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, const struct err *why);
+/* strays.c: what a layer says of itself, for the day on which nothing else does */
+void stray_record(const struct box *b, struct str record);
+void stray_ended(const struct keeper *k, const char *layer);
+int strays_adopt(struct keeper *k, struct err *err); /* those that nothing else names */
+
+/* unread.c: a sandbox with a file that we cannot read, or something else of which is out of reach,
+ * is neither served nor taken away; it is looked at again until that works, or its end comes.
+ * known: what its file says; NULL: that is what cannot be read */
+void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, const struct err *why,
+                  const struct boxfile *known);
 void unread_look(struct box *b); /* now; when it can be read, another takes its place */
 void unread_tick(struct box *b);
 void unread_end(struct box *b, enum keep_reason reason);
+
+/* held.c: see keep_names() */
+int held_register(const struct keeper *k, struct err *err); /* where our records are */
+/* -1: sandboxes have their files on another volume than this one, or it is missing and they would
+ * be given a new one. made: it is there. */
+int held_check_volume(const char *data_dir, bool made, struct err *err);
 
 /* keeper.c */
 void keeper_unlink(int dir, const char *name); /* it may be gone; a failure is tried once more */

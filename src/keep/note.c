@@ -48,6 +48,9 @@ int note_write(const struct box *b, bool lasting, struct err *err)
         return 0;
     memcpy(n.id, b->id, sizeof(n.id));
     memcpy(n.name, b->name, sizeof(n.name));
+    memcpy(n.python, b->python_id, sizeof(n.python));
+    if (b->generation)
+        memcpy(n.fingerprint, b->generation->host.fingerprint, sizeof(n.fingerprint));
     snprintf(n.run_dir, sizeof(n.run_dir), "%s", k->o.run_dir);
     adopt_boot(n.boot);
     return note_put(k, &n, buf_str(&b->unknown), lasting, err);

@@ -323,15 +323,25 @@ int pause_adopt(struct box *b, const struct boxfile *n)
 
 /* Its keeper may be another one, with a run directory of its own: by then it holds the lock, or
  * will come back and take it. */
-static bool is_ours(const struct keeper *k, const struct boxfile *n, int layer)
+static bool is_anothers(const struct keeper *k, const struct boxfile *n)
 {
     char boot[BOOT_ID];
 
     adopt_boot(boot);
-    if (!memcmp(boot, n->boot, sizeof(boot)) &&
-        strncmp(n->run_dir, k->o.run_dir, sizeof(n->run_dir) - 1))
-        return false;
-    return !flock(layer, LOCK_EX | LOCK_NB) && !flock(layer, LOCK_SH | LOCK_NB);
+    return !memcmp(boot, n->boot, sizeof(boot)) &&
+           strncmp(n->run_dir, k->o.run_dir, sizeof(n->run_dir) - 1);
+}
+
+/* Its layer, locked. -1 with err; or without, when another keeper has it. */
+static int take_layer(const struct keeper *k, const struct boxfile *n, struct err *err)
+{
+    AUTO(closep) int layer = layer_open(k->volume, n->name, err);
+
+    if (layer < 0)
+        return err_in(err, "its files cannot be opened");
+    if (!flock(layer, LOCK_EX | LOCK_NB) && !flock(layer, LOCK_SH | LOCK_NB))
+        return TAKE(layer, -1);
+    return errno == EWOULDBLOCK ? -1 : err_sys(err, "its files cannot be locked");
 }
 
 void pause_consider(struct keeper *k, const char *id)
@@ -346,18 +356,16 @@ void pause_consider(struct keeper *k, const char *id)
         return;
     old = note_read(k, id, &n, &unknown, &err);
     if (old < 0) {
-        unread_begin(k, id, BOXFILE_NOTE, &err);
+        unread_begin(k, id, BOXFILE_NOTE, &err, NULL);
         return;
     }
-    layer = layer_open(k->volume, n.name, &err);
-    if (layer < 0 && err.code == ERR_NOT_FOUND) { /* it was ended, its note not quite */
-        note_remove(k, id);
+    if (is_anothers(k, &n))
         return;
-    }
-    if (layer < 0 || !is_ours(k, &n, layer)) {
-        closep(&layer);
+    layer = take_layer(k, &n, &err);
+    if (layer < 0 && err.code) /* the volume may be another one, or not be there */
+        unread_begin(k, id, BOXFILE_NOTE, &err, &n);
+    if (layer < 0)
         return;
-    }
     b = box_new(k, id);
     memcpy(b->name, n.name, sizeof(b->name));
     b->order = n.order;
@@ -373,7 +381,7 @@ void pause_consider(struct keeper *k, const char *id)
         log_warn("a note is not written anew", KV("sandbox", id), KV("error", err.msg));
 }
 
-/* ---- what a former boot, or a kill, left ---- */
+/* ---- what a kill left ---- */
 
 #define LAYER_PREFIX "box-"
 
@@ -385,52 +393,6 @@ static DIR *open_dir(int at, const char *path)
     if (!d && fd >= 0)
         close(fd);
     return d;
-}
-
-/* Nothing of another boot runs: its layers are nobody's, but for those with a note. */
-static void sweep_layers(struct keeper *k)
-{
-    static const char prefix[] = LAYER_PREFIX;
-    AUTO(freep) char *path = NULL;
-    const struct dirent *e;
-    struct err err;
-    DIR *d;
-
-    if (asprintf(&path, "%s/volume/layers", k->o.data_dir) < 0)
-        abort();
-    d = open_dir(AT_FDCWD, path);
-    while (d && (e = readdir(d))) {
-        const char *id = e->d_name + sizeof(prefix) - 1;
-        AUTO(closep) int fd = -1;
-
-        if (strncmp(e->d_name, prefix, sizeof(prefix) - 1) || note_exists(k, id) || box_find(k, id))
-            continue;
-        fd = layer_open(k->volume, e->d_name, &err);
-        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB))
-            continue;
-        log_info("the files of a sandbox of a former boot go", KV("layer", e->d_name));
-        reaper_delete(k, e->d_name, -1);
-    }
-    if (d)
-        closedir(d);
-}
-
-/* <data>/boot is the boot in which a keeper used these layers last. */
-static int sweep_former_boot(struct keeper *k, struct err *err)
-{
-    char now[BOOT_ID], last[BOOT_ID] = "";
-    AUTO(freep) char *path = NULL;
-    AUTO(closep) int fd = -1;
-
-    if (asprintf(&path, "%s/boot", k->o.data_dir) < 0)
-        abort();
-    fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX))
-        return err_sys(err, "open %s", path);
-    adopt_boot(now);
-    if (pread(fd, last, sizeof(last), 0) == sizeof(last) && memcmp(now, last, sizeof(now)))
-        sweep_layers(k);
-    return pwrite(fd, now, sizeof(now), 0) == sizeof(now) ? 0 : err_sys(err, "write %s", path);
 }
 
 /* A keeper that was killed while it wrote a note has left its draft. That of another keeper, which
@@ -460,11 +422,16 @@ int pause_adopt_all(struct keeper *k, struct err *err)
     d = open_dir(k->notes, ".");
     if (!d)
         return err_sys(err, "read the notes of paused sandboxes");
-    while ((e = readdir(d)))
+    while ((errno = 0, e = readdir(d)))
         if (*e->d_name == '.' && adopt_is_name(e->d_name + 1))
             drop_draft(k, e->d_name);
         else if (adopt_is_name(e->d_name))
             pause_consider(k, e->d_name);
+    if (errno) { /* those that we have not seen would be taken for ended */
+        err_sys(err, "read the notes of paused sandboxes");
+        closedir(d);
+        return -1;
+    }
     closedir(d);
-    return sweep_former_boot(k, err);
+    return strays_adopt(k, err);
 }

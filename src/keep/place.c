@@ -42,8 +42,7 @@ int keep_not_ours(const struct keep_owner *theirs, const struct keep_owner *ours
         return err_set(err, ERR_CONFLICT, "the keeper is of data directory %.90s, not of %.90s",
                        theirs->data_dir, ours->data_dir);
     return err_set(err, ERR_CONFLICT,
-                   "%.80s is a copy of %.80s, or the other way round, and that one has a keeper: "
-                   "end it, or remove the file id of the copy",
+                   "%.95s is a copy of %.95s, whose keeper runs: end that, or remove the copy's id",
                    ours->data_dir, theirs->data_dir);
 }
 

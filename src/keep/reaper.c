@@ -156,7 +156,10 @@ void keeper_let_go(struct keeper *k)
 struct queue {
     char names[QUEUE][KEEP_NAME_ROOM];
     size_t first, n;
+    bool may_sweep;
 };
+
+#define MAY_SWEEP "!" /* no layer's name */
 
 /* Takes one name, and takes down the mounts that came with it at once: memory that a sandbox left
  * in /dev/shm goes with them, and must not wait for other layers. False at the end of the keeper.
@@ -171,16 +174,20 @@ static bool hear(int sock, struct queue *q)
     if (n <= 0)
         return n < 0 && errno == EINTR;
     name[n] = 0;
+    if (!strcmp(name, MAY_SWEEP)) {
+        q->may_sweep = true;
+        return true;
+    }
     q->n++;
     if (nfds)
         close(mounts);
     return true;
 }
 
-static void idle(const struct keeper *k, bool deleted, int64_t *next_sweep)
+static void idle(const struct keeper *k, bool deleted, bool may_sweep, int64_t *next_sweep)
 {
     grow(k, deleted);
-    if (clock_ms() >= *next_sweep)
+    if (may_sweep && clock_ms() >= *next_sweep)
         *next_sweep = clock_ms() + sweep(k);
 }
 
@@ -191,6 +198,7 @@ static _Noreturn void run(const struct keeper *k, int sock)
     int64_t next_sweep = clock_ms();
     bool more = true, deleted = false;
 
+    q.may_sweep = k->adopted;
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     prctl(PR_SET_NAME, "cove-reaper");
@@ -203,7 +211,7 @@ static _Noreturn void run(const struct keeper *k, int sock)
             q.first = (q.first + 1) % QUEUE;
             q.n--;
         } else {
-            idle(k, TAKE(deleted, false), &next_sweep);
+            idle(k, TAKE(deleted, false), q.may_sweep, &next_sweep);
         }
     }
     _exit(0); /* the keeper has closed it or is dead; all that was sent has been done */
@@ -232,6 +240,14 @@ int reaper_start(struct keeper *k, struct err *err)
     return 0;
 }
 
+void reaper_may_sweep(struct keeper *k)
+{
+    k->adopted = true;
+    if (k->reaper.sock >= 0 &&
+        fdpass_send(k->reaper.sock, MAY_SWEEP, strlen(MAY_SWEEP), NULL, 0, MSG_DONTWAIT) < 0)
+        log_warn("nothing is swept", KV("error", strerrordesc_np(errno)));
+}
+
 static void start_again(struct keeper *k)
 {
     struct err err;
@@ -242,19 +258,25 @@ static void start_again(struct keeper *k)
         log_error("no reaper", KV("error", err.msg));
 }
 
-/* A full queue makes us wait: then so many layers are being deleted that no new one should come. */
-void reaper_delete(struct keeper *k, const char *layer, int mounts)
+bool reaper_hand_over(struct keeper *k, const char *layer, int mounts, bool patient)
 {
     size_t n = strlen(layer), nfds = mounts < 0 ? 0 : 1;
+    int flags = patient ? 0 : MSG_DONTWAIT;
 
+    stray_ended(k, layer); /* whoever finds it from here on may delete it */
     for (int tries = 0; tries < 2 && k->reaper.sock >= 0; tries++) {
-        if (fdpass_send(k->reaper.sock, layer, n, &mounts, nfds, 0) > 0 ||
+        if (fdpass_send(k->reaper.sock, layer, n, &mounts, nfds, flags) > 0 ||
             (nfds && errno == ETOOMANYREFS &&
-             fdpass_send(k->reaper.sock, layer, n, NULL, 0, 0) > 0))
-            return;
+             fdpass_send(k->reaper.sock, layer, n, NULL, 0, flags) > 0))
+            return true;
+        if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)
+            return false;
         start_again(k); /* it has died */
     }
+    if (k->o.socket < 0 && !patient)
+        return false; /* a shared one starts it again soon */
     delete_one(k, layer);
+    return true;
 }
 
 /* Did somebody leave something? One look into a directory, unless so. */

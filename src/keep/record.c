@@ -36,7 +36,9 @@ static int check_body(const struct keep_request *r, struct err *err)
     case KEEP_RESTORE: return check_create(r, err);
     case KEEP_SNAPSHOT: return order_check_id("snapshot", r->u.snapshot, err);
     case KEEP_THAW:
-    case KEEP_LIMITS: l = r->u.limits; return limits_fill(&l, NULL, err);
+    case KEEP_LIMITS:
+        l = r->u.limits;
+        return limits_fill(&l, NULL, err) || order_check_mark(&r->u.mark, err) ? -1 : 0;
     case KEEP_SOCKET: return check_socket(r, err);
     case KEEP_TEMPLATES:
         return terminated(r->u.after, KEEP_TEMPLATE)

@@ -66,6 +66,7 @@ struct keep_request {
             uint32_t v6;          /* otherwise unconnected ones in its network */
         } socket;
         struct keep_hello hello;
+        struct order_mark mark; /* LIMITS: whose it is from now on; claim 0: as it was */
     } u;
 };
 
@@ -102,6 +103,9 @@ struct keep_state {
     uint32_t fresh;            /* it was, and was started again on them: its processes are gone */
     uint64_t flush_us;         /* FREEZE: what it took to write its files out */
     char unreadable[256];      /* why the keeper cannot read what it wrote of it; "": it can */
+    uint32_t astray;           /* only its files were found, and nothing said that they stay */
+    uint32_t flags;            /* ORDER_*, as it was asked for */
+    struct order_mark mark;    /* whose it is */
 };
 
 struct keep_template {
@@ -115,6 +119,7 @@ struct keep_reply {
     uint64_t serial;
     char id[ORDER_ID];
     uint32_t code; /* enum err_code; 0: done */
+    uint32_t why;  /* enum err_reason; also one that we do not know yet */
     char message[256];
     struct {
         struct keep_state state; /* CREATE, RESTORE, STAT, ADOPT, LIMITS, and KEEP_ENDED */

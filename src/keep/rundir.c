@@ -111,7 +111,7 @@ int rundir_open(struct keeper *k, struct err *err)
     if (mkdirat(k->place_dir, "sockets", 0711) && errno != EEXIST)
         return err_sys(err, "make %s/sockets", k->place);
     k->records = statedir_open(k->place, "boxes", err);
-    if (k->records < 0)
+    if (k->records < 0 || held_register(k, err))
         return -1;
     k->sockets = openat(k->place_dir, "sockets", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     return k->sockets < 0 ? err_sys(err, "open %s/sockets", k->place) : 0;

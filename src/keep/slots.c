@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "keep/box_parts.h"
 #include "keep/keeper.h"
 
 static const enum net_mode modes[ORDER_NETWORKS] = {
@@ -59,8 +60,7 @@ static void fail_one(struct keeper *k, struct slot *s, enum order_network networ
     list_each(b, &k->waiting, waiting)
         if (b->order.network == network) {
             list_remove(&b->waiting);
-            keeper_reply(&b->create, b->id, err, NULL);
-            box_free(b);
+            box_fail(b, err);
             return;
         }
 }

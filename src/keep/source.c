@@ -100,8 +100,7 @@ static int build_next(struct keeper *k, void *arg, struct err *err)
     (void)arg;
     if (host_open(dir, options(), &t, err))
         return -1;
-    host_sweep(dir, t.fingerprint); /* the keeper's shared locks keep what is in use */
-    host_close(&t);
+    host_close(&t); /* the one before goes when the reaper sees that nobody needs it */
     return 0;
 }
 
@@ -128,15 +127,21 @@ void source_refresh(struct keeper *k)
     k->generation_building = !job_start(k, build_next, next_is_built, NULL, NULL, &err);
 }
 
+static bool is_named(void *data_dir, const char *fingerprint)
+{
+    return keep_names(data_dir, KEEP_NAMED_GENERATION, fingerprint);
+}
+
 /* The machine's present one stays even if nobody holds it just now: somebody will want it. */
 void source_sweep(const struct keeper *k)
 {
     AUTO(freep) char *dir = host_dir(k);
+    AUTO(freep) char *data_dir = xstrdup(k->o.data_dir);
     char now[HOST_FINGERPRINT];
     struct err err;
 
     if (!host_fingerprint(options(), now, &err))
-        host_sweep(dir, now);
+        host_sweep(dir, now, is_named, data_dir);
 }
 
 /* ---- the Python layer ---- */
@@ -231,6 +236,8 @@ int source_open(struct box *b, struct err *err)
     if (template_open(k->o.data_dir, name, &b->template, err))
         return err_in(err, "template");
     b->python = take_extra(k);
+    snprintf(b->python_id, sizeof(b->python_id), "%s",
+             b->python ? b->python->held.id : KEEP_NO_LAYER);
     if (b->template.kind != TEMPLATE_HOST)
         return 0;
     source_refresh(k);

@@ -15,7 +15,8 @@ void tie_note(struct box *b, const struct client *c)
     if (!(b->order.flags & ORDER_TIED) || c->pid <= 0)
         return;
     b->client_pid = c->pid;
-    b->client_started = adopt_start_time(c->pid);
+    if (adopt_start_time(c->pid, &b->client_started))
+        b->client_started = 0;
 }
 
 static void on_end(struct source *s)
@@ -29,16 +30,27 @@ static void on_end(struct source *s)
 void tie_adopt(struct box *b)
 {
     struct err err = { 0 };
+    int fd = -1;
+    enum life life = LIFE_ENDED;
 
-    b->client = (struct source){
-        b->client_started ? adopt_open_process(b->client_pid, b->client_started) : -1, on_end
-    };
-    if (b->client.fd < 0) {
+    if (b->client_started)
+        life = adopt_process(b->client_pid, b->client_started, &fd, &err);
+    if (life == LIFE_ENDED) {
         box_end(b, ENDED_LEFT);
         return;
     }
-    if (loop_add(&b->keeper->loop, &b->client, EPOLLIN, &err))
-        log_warn("nobody will see its client end", KV("sandbox", b->id), KV("error", err.msg));
+    b->client = (struct source){ fd, on_end };
+    if (life == LIFE_LIVES && !loop_add(&b->keeper->loop, &b->client, EPOLLIN, &err))
+        return;
+    log_warn("its client cannot be watched yet", KV("sandbox", b->id), KV("error", err.msg));
+    closep(&b->client.fd);
+    b->client.fd = -1;
+}
+
+void tie_tick(struct box *b)
+{
+    if (b->order.flags & ORDER_TIED && !b->owner && b->client.fd < 0)
+        tie_adopt(b);
 }
 
 void tie_forget(struct box *b)

@@ -1,15 +1,20 @@
-/* unread.c - sandboxes of which the keeper has a file that it cannot read.
+/* unread.c - sandboxes that the keeper cannot reach.
  *
- * The file may be damaged, a newer release's, or out of reach for now (no descriptor, a failing
- * disk). What it describes may be alive. So nothing of it is taken away: it has a place in the
- * list of sandboxes under the name of its file, says why it cannot be reached, and is looked at
- * again. Its layer is locked as that of every other, so that nobody takes it for nobody's. */
+ * A file of one may be damaged, a newer release's, or out of reach for now (no descriptor, a
+ * failing disk); or the file can be read, and what it names cannot be had (its layer, what it was
+ * built on, a descriptor of its process). What it describes may be alive. So nothing of it is taken
+ * away: it has a place in the list of sandboxes under the name of its file, says why it cannot be
+ * reached, and is looked at again. Its layer is locked as that of every other, so that nobody takes
+ * it for nobody's. If its file can be read its deadline holds, and its limits do in any case: the
+ * kernel has them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -31,11 +36,14 @@ static const char *kind_name(enum boxfile_kind kind)
     return kind == BOXFILE_NOTE ? "note" : "record";
 }
 
-/* A note does not say whose it is if it cannot be read; a layer that another keeper locks does. */
+/* A note does not say whose it is if it cannot be read; a layer that another keeper locks does. A
+ * record is ours: it lies in our directory. */
 static bool is_anothers(const struct box *b)
 {
-    return b->layer >= 0 &&
-           (flock(b->layer, LOCK_EX | LOCK_NB) || flock(b->layer, LOCK_SH | LOCK_NB));
+    if (b->layer < 0 || !flock(b->layer, LOCK_SH | LOCK_NB))
+        return b->layer >= 0 && b->unread_kind == BOXFILE_NOTE && !b->known &&
+               (flock(b->layer, LOCK_EX | LOCK_NB) || flock(b->layer, LOCK_SH | LOCK_NB));
+    return b->unread_kind == BOXFILE_NOTE;
 }
 
 static void forget(struct box *b)
@@ -44,13 +52,21 @@ static void forget(struct box *b)
     list_remove(&b->all);
     b->keeper->nboxes--;
     buf_free(&b->unknown);
+    free(b->known);
     free(b);
 }
 
 static void tell(const struct box *b, const struct err *why)
 {
-    bool damaged = why->code == ERR_INVALID;
+    bool damaged = !b->known && why->code == ERR_INVALID;
 
+    if (b->keeper->still && !strcmp(b->keeper->still, b->unreadable))
+        return; /* nothing new */
+    if (b->known) {
+        log_error("a sandbox cannot be reached: nothing of it is touched until it can",
+                  KV("sandbox", b->id), KV("error", why->msg));
+        return;
+    }
     log_error(damaged ? "a sandbox's file is damaged: it is set aside and the sandbox unreachable"
                       : "a sandbox's file cannot be read: the sandbox is unreachable until it can",
               KV("sandbox", b->id), KV("file", kind_name(b->unread_kind)), KV("error", why->msg));
@@ -58,7 +74,22 @@ static void tell(const struct box *b, const struct err *why)
         statedir_set_aside(directory_of(b->keeper, b->unread_kind), b->id);
 }
 
-void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, const struct err *why)
+/* Its time goes on as long as it runs; a paused one's stands still. */
+static void fill_known(struct box *b, const struct boxfile *known)
+{
+    b->known = xmalloc(sizeof(*b->known));
+    *b->known = *known;
+    memcpy(b->name, known->name, sizeof(b->name));
+    b->order = known->order;
+    b->family = known->family;
+    b->frozen = b->unread_kind == BOXFILE_NOTE || known->is & BOXFILE_FROZEN;
+    b->left = (int64_t)b->order.limits.lifetime_ms;
+    if (!b->frozen)
+        b->deadline = known->deadline_ms;
+}
+
+void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, const struct err *why,
+                  const struct boxfile *known)
 {
     struct box *b = box_new(k, id);
     struct err err = { 0 };
@@ -66,11 +97,13 @@ void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, cons
     b->phase = PHASE_UNREAD;
     b->unread_kind = kind;
     b->look_again = clock_ms() + LOOK_MS;
-    snprintf(b->unreadable, sizeof(b->unreadable), "its %s cannot be read: %.200s", kind_name(kind),
-             why->msg);
+    if (known)
+        fill_known(b, known);
+    snprintf(b->unreadable, sizeof(b->unreadable),
+             known ? "%.0s%s" : "its %s cannot be read: %.200s", kind_name(kind), why->msg);
     b->layer = layer_open(k->volume, b->name, &err);
-    if (is_anothers(b) || (kind == BOXFILE_NOTE && err.code == ERR_NOT_FOUND)) {
-        log_warn("a note cannot be read, and no files here belong to it", KV("note", id),
+    if (is_anothers(b)) {
+        log_warn("a note cannot be read, and its files are another keeper's", KV("note", id),
                  KV("error", why->msg));
         forget(b);
         return;
@@ -78,14 +111,26 @@ void unread_begin(struct keeper *k, const char *id, enum boxfile_kind kind, cons
     tell(b, why);
 }
 
+/* Worth another try? */
 static bool readable(const struct box *b)
 {
     AUTO(buf_free) struct buf bytes = { 0 };
     struct boxfile f;
     struct err err = { 0 };
 
+    if (b->known)
+        return true;
     return !statedir_read(directory_of(b->keeper, b->unread_kind), b->id, &bytes, &err) &&
            bytes.len && boxfile_decode(buf_str(&bytes), b->unread_kind, b->id, &f, NULL, &err) >= 0;
+}
+
+/* A layer that nothing names was being deleted when we found it. */
+static bool is_gone(const struct box *b)
+{
+    struct err err = { 0 };
+    AUTO(closep) int layer = b->astray ? layer_open(b->keeper->volume, b->name, &err) : -1;
+
+    return b->astray && layer < 0 && err.code == ERR_NOT_FOUND;
 }
 
 void unread_look(struct box *b)
@@ -94,22 +139,30 @@ void unread_look(struct box *b)
     struct client *owner = b->owner;
     enum boxfile_kind kind = b->unread_kind;
     struct err err = { 0 };
-    char id[ORDER_ID];
+    char id[ORDER_ID], was[sizeof(b->unreadable)];
     struct box *now;
 
     b->look_again = clock_ms() + LOOK_MS;
+    if (is_gone(b)) {
+        unread_end(b, ENDED_BY_REQUEST);
+        return;
+    }
     if (!readable(b))
         return;
     memcpy(id, b->id, sizeof(id));
-    log_info("a sandbox's file can be read again", KV("sandbox", id), KV("file", kind_name(kind)));
+    memcpy(was, b->unreadable, sizeof(was));
     forget(b);
-    if (kind == BOXFILE_RECORD)
-        adopt_consider(k, id, &err);
+    k->still = was;
+    if (kind == BOXFILE_RECORD && adopt_consider(k, id, &err))
+        k->loop.stop = true; /* we cannot go on, and the next keeper can */
     if (!box_find(k, id) && note_exists(k, id))
         pause_consider(k, id);
+    k->still = NULL;
     now = box_find(k, id);
     if (now)
         now->owner = owner;
+    if (!now || now->phase != PHASE_UNREAD)
+        log_info("a sandbox can be reached again", KV("sandbox", id));
 }
 
 void unread_tick(struct box *b)
@@ -118,12 +171,17 @@ void unread_tick(struct box *b)
         unread_look(b);
 }
 
-/* Its processes are those in its cgroup, whose name we know. Only one with a record has any. */
+/* Its processes are those in its cgroup, whose name we know; or those of the one that its record
+ * names. Only one with a record has any. */
 static int kill_processes(const struct box *b, struct err *err)
 {
     int cgroups = b->keeper->cgroups.unified;
+    AUTO(closep) int pidfd = -1;
+    enum life life = b->known ? adopt_life(b->known, &pidfd, err) : LIFE_UNKNOWN;
 
-    if (b->unread_kind == BOXFILE_NOTE)
+    if (life == LIFE_ENDED || b->unread_kind == BOXFILE_NOTE)
+        return 0;
+    if (life == LIFE_LIVES && !syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0))
         return 0;
     if (cgroups < 0)
         return err_set(err, ERR_UNAVAILABLE,
@@ -133,6 +191,17 @@ static int kill_processes(const struct box *b, struct err *err)
     if (cgroup_write(cgroups, b->name, "cgroup.kill", "1") && errno != ENOENT)
         return err_sys(err, "kill the processes of sandbox %s", b->id);
     return 0;
+}
+
+static void put_number(const struct box *b)
+{
+    struct keeper *k = b->keeper;
+    struct ids_claim claim;
+    struct err err;
+
+    if (b->known && b->unread_kind == BOXFILE_RECORD && !k->o.rootless &&
+        !ids_retake(&k->ids, b->known->number, &claim, &err))
+        ids_put(&k->ids, &claim);
 }
 
 void unread_end(struct box *b, enum keep_reason reason)
@@ -147,18 +216,20 @@ void unread_end(struct box *b, enum keep_reason reason)
     if (kill_processes(b, &err)) {
         log_error("an unreachable sandbox is not ended", KV("sandbox", id), KV("error", err.msg));
         keeper_reply(&end, id, &err, NULL);
+        b->deadline = b->deadline == NEVER ? NEVER : clock_ms() + LOOK_MS;
         return;
     }
     b->reason = reason;
     box_state(b, &last);
-    cgroup_remove(&k->cgroups, b->name);
+    late_cgroup(k, b->name);
     keeper_unlink(k->sockets, id);
+    note_remove(k, id);
+    put_number(b);
     if (b->layer >= 0) {
         close(TAKE(b->layer, -1));
-        reaper_delete(k, b->name, -1);
-    }
-    note_remove(k, id);
-    keeper_unlink(k->records, id);
+        late_delete(k, b->name, -1, id);
+    } else
+        keeper_unlink(k->records, id);
     keeper_event_ended(b, -1, &last);
     forget(b);
     keeper_reply(&end, id, NULL, &last);

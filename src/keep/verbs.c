@@ -33,6 +33,16 @@ static int do_freeze(struct verb_call *v, struct err *err)
     return box_pause(v->box, &p, v->r->u.freeze.files_only, err);
 }
 
+/* What its note says has changed; or it was astray, and somebody has claimed it. */
+static int note_again(struct box *b, struct err *err)
+{
+    if (note_write(b, b->astray, err))
+        return -1;
+    b->noted = true;
+    b->astray = false;
+    return 0;
+}
+
 static int do_thaw(struct verb_call *v, struct err *err)
 {
     struct pending p = { v->client, v->r->serial, KEEP_THAW };
@@ -42,6 +52,8 @@ static int do_thaw(struct verb_call *v, struct err *err)
 
     if (b->noted) /* it sleeps then: without its note it would be gone, files too */
         box_notice_end(b);
+    if (b->phase == PHASE_ASLEEP && b->astray && note_again(b, err))
+        return -1;
     if (b->phase == PHASE_ASLEEP) {
         if (lifetime_ms)
             b->order.limits.lifetime_ms = lifetime_ms;
@@ -161,7 +173,10 @@ static int do_limits(struct verb_call *v, struct err *err)
         *(b->frozen ? &b->left : &b->deadline) =
             (int64_t)l.lifetime_ms + (b->frozen ? 0 : clock_ms());
     b->order.limits = l;
-    if (b->phase != PHASE_ASLEEP && adopt_record(b, err))
+    if (v->r->u.mark.claim)
+        b->order.mark = v->r->u.mark;
+    if ((b->phase != PHASE_ASLEEP && adopt_record(b, err)) ||
+        ((b->noted || b->astray) && v->r->u.mark.claim && note_again(b, err)))
         return -1;
     box_state(b, &state);
     keeper_reply(&p, b->id, NULL, &state);
@@ -300,6 +315,14 @@ static const struct verb {
     [KEEP_HELLO] = { do_hello, false },
 };
 
+/* The one place that says so: whoever hears it may take the sandbox for ended. */
+static int no_sandbox(const char *id, struct err *err)
+{
+    err_set(err, ERR_NOT_FOUND, "no sandbox %s", id);
+    err->reason = ERR_NO_SANDBOX;
+    return -1;
+}
+
 void verbs_dispatch(struct client *c, const struct keep_request *r)
 {
     struct verb_call v = { c, c->keeper, r, box_find(c->keeper, r->id) };
@@ -313,7 +336,7 @@ void verbs_dispatch(struct client *c, const struct keep_request *r)
         v.box = box_find(c->keeper, r->id);
     }
     if (verb->needs_box && !v.box)
-        done = err_set(&err, ERR_NOT_FOUND, "no sandbox %s", r->id);
+        done = no_sandbox(r->id, &err);
     else if (verb->needs_box && r->verb != KEEP_KILL &&
              (v.box->phase == PHASE_ENDING || v.box->phase == PHASE_WAITING))
         done = err_set(&err, ERR_CONFLICT, "sandbox %s is %s", r->id,

@@ -31,6 +31,7 @@ static const struct tag_field request_fields[] = {
     TAG_ROW(8, TAG_UINT, struct keep_request, u.socket.count),
     TAG_ROW(9, TAG_UINT, struct keep_request, u.socket.v6),
     TAG_ROW(10, TAG_STRUCT, struct keep_request, u.hello, .sub = hello_fields),
+    TAG_ROW(11, TAG_STRUCT, struct keep_request, u.mark, .sub = order_mark_fields),
     { 0 },
 };
 
@@ -57,6 +58,9 @@ static const struct tag_field state_fields[] = {
     TAG_ROW(20, TAG_UINT, struct keep_state, fresh),
     TAG_ROW(21, TAG_UINT, struct keep_state, flush_us),
     TAG_ROW(22, TAG_TEXT, struct keep_state, unreadable),
+    TAG_ROW(23, TAG_UINT, struct keep_state, astray),
+    TAG_ROW(24, TAG_STRUCT, struct keep_state, mark, .sub = order_mark_fields),
+    TAG_ROW(25, TAG_UINT, struct keep_state, flags),
     { 0 },
 };
 
@@ -88,6 +92,7 @@ static const struct tag_field reply_fields[] = {
     TAG_ROW(8, TAG_UINT, struct keep_reply, reason),
     TAG_ROW(9, TAG_UINT, struct keep_reply, status),
     TAG_ROW(10, TAG_STRUCT, struct keep_reply, u.hello, .sub = hello_fields),
+    TAG_ROW(11, TAG_UINT, struct keep_reply, why),
     { 0 },
 };
 

@@ -22,6 +22,16 @@ static const struct tag_field order_mount_fields[] = {
     { 0 },
 };
 
+const struct tag_field order_mark_fields[] = {
+    TAG_ROW(1, TAG_UINT, struct order_mark, claim), /* enum order_claim */
+    TAG_ROW(2, TAG_TEXT, struct order_mark, store), /* the value STORE_MARK of it */
+    TAG_ROW(3, TAG_TEXT, struct order_mark, owner), /* by name: ids are the lost store's */
+    TAG_ROW(4, TAG_TEXT, struct order_mark, uuid),  /* hosts and clients may know it by that */
+    TAG_ROW(5, TAG_TEXT, struct order_mark, token), /* a secret: records and notes are root's */
+    TAG_ROW(6, TAG_UINT, struct order_mark, flags), /* ORDER_PUBLIC */
+    { 0 },
+};
+
 const struct tag_field order_fields[] = {
     TAG_ROW(1, TAG_TEXT, struct order, template),
     TAG_ROW(2, TAG_TEXT, struct order, snapshot),
@@ -29,6 +39,7 @@ const struct tag_field order_fields[] = {
     TAG_ROW(4, TAG_UINT, struct order, network),
     TAG_ROW(5, TAG_UINT, struct order, flags),
     TAG_ROWS(6, TAG_STRUCT, struct order, mounts, nmounts, .sub = order_mount_fields),
+    TAG_ROW(7, TAG_STRUCT, struct order, mark, .sub = order_mark_fields),
     { 0 },
 };
 
@@ -110,6 +121,18 @@ static int check_mounts(const struct order *o, struct err *err)
     return 0;
 }
 
+int order_check_mark(const struct order_mark *m, struct err *err)
+{
+    if (!terminated(m->store, sizeof(m->store)) || !terminated(m->owner, sizeof(m->owner)) ||
+        !terminated(m->uuid, sizeof(m->uuid)) || !terminated(m->token, sizeof(m->token)))
+        return err_set(err, ERR_INVALID, "field 'mark': a text is too long");
+    if (m->claim >= ORDER_CLAIMS)
+        return err_set(err, ERR_INVALID, "field 'mark': no claim %u", m->claim);
+    if (m->flags & ~(uint32_t)ORDER_MARK_FLAGS)
+        return err_set(err, ERR_INVALID, "field 'mark': unknown bits %#x", m->flags);
+    return 0;
+}
+
 int order_check(const struct order *o, struct err *err)
 {
     struct limits l = o->limits;
@@ -122,5 +145,7 @@ int order_check(const struct order *o, struct err *err)
         return err_set(err, ERR_INVALID, "field 'network': no mode %u", o->network);
     if (o->flags & ~(uint32_t)ORDER_FLAGS)
         return err_set(err, ERR_INVALID, "field 'flags': unknown bits %#x", o->flags);
-    return limits_fill(&l, NULL, err) || check_mounts(o, err) ? -1 : 0;
+    return limits_fill(&l, NULL, err) || check_mounts(o, err) || order_check_mark(&o->mark, err)
+               ? -1
+               : 0;
 }

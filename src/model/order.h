@@ -14,6 +14,8 @@ enum {
     ORDER_NAME = 128,  /* room for a template's name as it is asked for */
     ORDER_PATH = 256,  /* room for a path */
     ORDER_MOUNTS = 8,
+    ORDER_USER = 72,  /* room for a user's name */
+    ORDER_TOKEN = 48, /* room for an access token */
 };
 
 enum order_network { ORDER_NET_NONE, ORDER_NET_OPEN, ORDER_NETWORKS };
@@ -40,6 +42,31 @@ struct order_mount {
     uint32_t flags;
 };
 
+/* Whose a machine is, for who finds it without the store that knew. The control part writes it; the
+ * keeper keeps it, gives it back, and makes nothing of it. */
+enum order_claim {
+    ORDER_CLAIM_UNKNOWN, /* made by a release that wrote none */
+    ORDER_UNCLAIMED,     /* nobody was told of it: it waits, or its create was not answered */
+    ORDER_CLAIMED,
+    ORDER_CLAIMS
+};
+
+enum {                     /* flags of a mark: what its record says */
+       ORDER_PUBLIC = 1,   /* its ports answer without a token */
+       ORDER_RESTARTS = 2, /* it is started again when its first process dies */
+       ORDER_PLAIN = 4,    /* its guest demands no token */
+       ORDER_MARK_FLAGS = 7
+};
+
+struct order_mark {
+    uint32_t claim;          /* enum order_claim */
+    char store[ORDER_ID];    /* which store has its record */
+    char owner[ORDER_USER];  /* a user's name; "": nobody's */
+    char uuid[ORDER_ID];     /* its other name */
+    char token[ORDER_TOKEN]; /* what its guest demands; "": nothing yet */
+    uint32_t flags;          /* ORDER_PUBLIC ... */
+};
+
 struct order {
     char template[ORDER_NAME];
     char snapshot[ORDER_ID]; /* "": it begins with an empty layer */
@@ -47,9 +74,11 @@ struct order {
     uint32_t network, flags; /* enum order_network, ORDER_* */
     uint32_t nmounts;
     struct order_mount mounts[ORDER_MOUNTS];
+    struct order_mark mark;
 };
 
 extern const struct tag_field limits_fields[];
+extern const struct tag_field order_mark_fields[];
 extern const struct tag_field order_fields[];
 
 /* For who fills one: what does not fit is refused, and nothing is cut. */
@@ -59,6 +88,7 @@ int order_add_mount(struct order *o, const char *host, const char *guest, uint32
 
 /* Is every field within its bounds? Says which is not. */
 int order_check(const struct order *o, struct err *err);
+int order_check_mark(const struct order_mark *m, struct err *err);
 /* What may become a part of a path, a cgroup's name and a host name. */
 bool order_id_valid(const char id[ORDER_ID]);
 int order_check_id(const char *field, const char id[ORDER_ID], struct err *err);

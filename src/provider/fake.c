@@ -37,6 +37,7 @@ enum op {
     TEMPLATES,
     STAT,
     LIMITS,
+    CLAIM,
     PAUSE,
     RESUME,
     SNAPSHOT,
@@ -45,9 +46,9 @@ enum op {
     OPS
 };
 
-static const char *const op_names[OPS] = { "create",   "destroy", "list",  "templates",
-                                           "stat",     "limits",  "pause", "resume",
-                                           "snapshot", "dial",    "adopt" };
+static const char *const op_names[OPS] = { "create", "destroy",  "list",  "templates",
+                                           "stat",   "limits",   "claim", "pause",
+                                           "resume", "snapshot", "dial",  "adopt" };
 
 struct fake {
     struct provider provider;
@@ -60,6 +61,7 @@ struct fake {
     struct co_cond changed; /* a deadline, or closing */
     struct co_ref timer;
     bool timed, closing;
+    struct machine_template template; /* one that was added; its name "": none */
     size_t users; /* calls and coroutines that will look at this again; the last one frees it */
 };
 
@@ -124,8 +126,10 @@ static struct machine *need(struct fake *f, enum op op, const char *ref, struct 
     if (begin(f, op, err))
         return NULL;
     m = find(f, ref);
-    if (!m)
+    if (!m) {
         err_set(err, ERR_NOT_FOUND, "no sandbox %s", ref);
+        err->reason = ERR_NO_SANDBOX;
+    }
     if (m && *m->unreachable && op != ADOPT && op != DESTROY) {
         err_set(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %s", ref, m->unreachable);
         return NULL;
@@ -226,6 +230,8 @@ static int create(struct provider *p, const char *ref, const struct order *order
                                        .memory_bytes = FAKE_MEMORY,
                                        .memory_peak_bytes = FAKE_MEMORY,
                                        .pids = 1,
+                                       .flags = order->flags,
+                                       .mark = order->mark,
                                        .network = order->network == ORDER_NET_OPEN ? NETWORK_OPEN
                                                                                    : NETWORK_NONE };
     m->adopted = true;
@@ -277,7 +283,17 @@ static int templates(struct provider *p, provider_template_fn *fn, void *arg, st
     if (begin(f, TEMPLATES, err))
         return -1;
     fn(arg, &host);
+    if (*f->template.name)
+        fn(arg, &f->template);
     return 0;
+}
+
+void provider_fake_template(struct provider *p, const char *name)
+{
+    AUTO(leave) struct fake *f = enter(p);
+
+    f->template = (struct machine_template){ .kind = template_kind_name(TEMPLATE_HOST) };
+    snprintf(f->template.name, sizeof(f->template.name), "%s", name);
 }
 
 static int stat_(struct provider *p, const char *ref, struct machine_state *out, struct err *err)
@@ -292,10 +308,8 @@ static int stat_(struct provider *p, const char *ref, struct machine_state *out,
     return 0;
 }
 
-static int limits(struct provider *p, const char *ref, const struct limits *new, struct err *err)
+static int change(struct fake *f, struct machine *m, const struct limits *new, struct err *err)
 {
-    AUTO(leave) struct fake *f = enter(p);
-    struct machine *m = need(f, LIMITS, ref, err);
     struct limits l = *new;
 
     if (!m || limits_fill(&l, &m->state.limits, err))
@@ -303,6 +317,25 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
     m->state.limits = l;
     if (new->lifetime_ms)
         set_lifetime(f, m);
+    return 0;
+}
+
+static int limits(struct provider *p, const char *ref, const struct limits *new, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+
+    return change(f, need(f, LIMITS, ref, err), new, err);
+}
+
+static int claim(struct provider *p, const char *ref, const struct limits *new,
+                 const struct order_mark *mark, struct err *err)
+{
+    AUTO(leave) struct fake *f = enter(p);
+    struct machine *m = need(f, CLAIM, ref, err);
+
+    if (change(f, m, new, err))
+        return -1;
+    m->state.mark = *mark;
     return 0;
 }
 
@@ -440,6 +473,7 @@ static const struct provider_ops fake_ops = {
     .templates = templates,
     .stat = stat_,
     .limits = limits,
+    .claim = claim,
     .pause = pause_,
     .resume = resume,
     .snapshot = snapshot,
@@ -513,6 +547,16 @@ void provider_fake_die(struct provider *p, const char *ref)
                                          .limit = LIMIT_NONE,
                                          .reason = "failed",
                                          .text = "its guest ended" });
+}
+
+void provider_fake_vanish(struct provider *p, const char *ref)
+{
+    struct machine *m = find(of(p), ref);
+
+    if (!m)
+        abort(); /* a test that names no machine would test nothing */
+    list_remove(&m->all);
+    machine_free(m);
 }
 
 void provider_fake_hang(struct provider *p, const char *ref, bool hung, bool stopped)

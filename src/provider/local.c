@@ -32,8 +32,15 @@ static int set_ref(struct keep_request *q, const char *ref, struct err *err)
 {
     snprintf(q->id, sizeof(q->id), "%s", ref);
     if (strlen(ref) > ORDER_ID_MAX || !order_id_valid(q->id))
-        return err_set(err, ERR_NOT_FOUND, "no sandbox '%.40s'", ref);
+        return local_no_sandbox(ref, err); /* none can have such a name */
     return 0;
+}
+
+int local_no_sandbox(const char *ref, struct err *err)
+{
+    err_set(err, ERR_NOT_FOUND, "no sandbox '%.40s'", ref);
+    err->reason = ERR_NO_SANDBOX;
+    return -1;
 }
 
 static int64_t answer_by(void) { return co_in(provider_limits.answer_ms); }
@@ -68,6 +75,16 @@ static int ask_of(struct provider *p, enum keep_verb verb, const char *ref, stru
 
 /* ---- ending ---- */
 
+/* A keeper of a release without reasons is asked for what it can only look up. */
+static bool is_not_there(struct local *l, const char *ref, struct err *err)
+{
+    struct machine_state ignored;
+
+    if (err->code == ERR_NOT_FOUND && err->reason != ERR_NO_SANDBOX)
+        l->provider.ops->stat(&l->provider, ref, &ignored, err);
+    return err->reason == ERR_NO_SANDBOX;
+}
+
 static int kill_it(struct local *l, const char *ref, struct err *err)
 {
     struct keep_request q = { .verb = KEEP_KILL };
@@ -78,7 +95,7 @@ static int kill_it(struct local *l, const char *ref, struct err *err)
     if (set_ref(&q, ref, err))
         return -1;
     while (ask_surely(l, &q, &reply, NULL, NULL, until, &began, err)) {
-        if (err->code == ERR_NOT_FOUND)
+        if (is_not_there(l, ref, err))
             return began ? 0 : -1;
         if (err->code != ERR_CONFLICT)
             return -1;
@@ -95,7 +112,7 @@ static int destroy(struct provider *p, const char *ref, struct err *err)
     struct machine *m;
     int r = kill_it(l, ref, err);
 
-    m = r && err->code != ERR_NOT_FOUND ? NULL : local_find(l, ref);
+    m = r && err->reason != ERR_NO_SANDBOX ? NULL : local_find(l, ref);
     if (m) /* usually the keeper's event came first, and forgot it */
         local_gone(l, m, "request", "it was ended by request");
     return r;
@@ -111,7 +128,7 @@ static void end_orphan(void *arg)
     struct orphan *o = arg;
     struct err err = { 0 };
 
-    while (kill_it(o->local, o->ref, &err) && err.code != ERR_NOT_FOUND && !o->local->closing)
+    while (kill_it(o->local, o->ref, &err) && err.reason != ERR_NO_SANDBOX && !o->local->closing)
         if (co_sleep(co_in(1000)))
             break;
     local_put(o->local);
@@ -147,7 +164,7 @@ static enum ask create_again(struct local *l, struct keep_request *create, struc
 
     memcpy(adopt.id, create->id, sizeof(adopt.id));
     r = local_ask(l, &adopt, reply, NULL, NULL, answer_by(), err);
-    if (r != ASK_REFUSED || err->code != ERR_NOT_FOUND)
+    if (r != ASK_REFUSED || !is_not_there(l, create->id, err))
         return r == ASK_REFUSED ? ASK_LEFT : r; /* there may be one: to be ended */
     for (;;) {
         size_t n = 1;
@@ -214,7 +231,7 @@ static int adopt(struct provider *p, const char *ref, struct machine_state *out,
     if (m)
         m->creating = false;
     if (m && !r && m->ended)
-        r = err_set(err, ERR_NOT_FOUND, "sandbox %s has just ended", ref);
+        r = local_no_sandbox(ref, err); /* it has just ended */
     if (m && r)
         local_forget(l, m);
     if (r)
@@ -275,8 +292,11 @@ static int stat_(struct provider *p, const char *ref, struct machine_state *out,
 {
     struct keep_reply reply;
 
-    if (ask_of(p, KEEP_STAT, ref, &reply, err))
+    if (ask_of(p, KEEP_STAT, ref, &reply, err)) {
+        if (err->code == ERR_NOT_FOUND) /* it is nothing but a look, and old keepers say no more */
+            local_no_sandbox(ref, err);
         return -1;
+    }
     local_state(&reply.u.state, out);
     if (*out->unreachable)
         return err_set(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %.160s", ref,
@@ -290,6 +310,18 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
 {
     AUTO(leave) struct local *l = enter(p);
     struct keep_request q = { .verb = KEEP_LIMITS, .u.limits = *new };
+    struct keep_reply reply;
+
+    return set_ref(&q, ref, err) || ask_surely(l, &q, &reply, NULL, NULL, answer_by(), NULL, err)
+               ? -1
+               : 0;
+}
+
+static int claim(struct provider *p, const char *ref, const struct limits *new,
+                 const struct order_mark *mark, struct err *err)
+{
+    AUTO(leave) struct local *l = enter(p);
+    struct keep_request q = { .verb = KEEP_LIMITS, .u = { .limits = *new, .mark = *mark } };
     struct keep_reply reply;
 
     return set_ref(&q, ref, err) || ask_surely(l, &q, &reply, NULL, NULL, answer_by(), NULL, err)
@@ -428,6 +460,7 @@ static const struct provider_ops local_ops = {
     .templates = templates,
     .stat = stat_,
     .limits = limits,
+    .claim = claim,
     .pause = pause_,
     .resume = resume,
     .snapshot = snapshot,

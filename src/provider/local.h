@@ -46,6 +46,8 @@ void local_start(struct local *l); /* connects, and again whenever that ends */
 void local_stop(struct local *l);  /* all calls under way fail */
 void local_put(struct local *l);   /* one user less */
 
+int local_no_sandbox(const char *ref, struct err *err); /* -1: it was looked up */
+
 /* local_event.c: the table of machines, and what happens to them */
 struct machine *local_find(struct local *l, const char *ref);
 struct machine *local_add(struct local *l, const char *ref); /* NULL: it is there already */

@@ -114,6 +114,9 @@ void local_state(const struct keep_state *s, struct machine_state *out)
                   "one room for each text");
     memcpy(out->template, s->template, sizeof(out->template));
     memcpy(out->unreachable, s->unreadable, sizeof(out->unreachable));
+    out->astray = s->astray;
+    out->flags = s->flags;
+    out->mark = s->mark;
 }
 
 void local_emit(struct local *l, enum machine_event_kind kind)

@@ -128,6 +128,7 @@ static enum ask outcome(struct ask_wait *w, const struct keep_reply *reply, stru
     /* ERR_GONE is for peers that hung up; this one has answered */
     err_set(err, reply->code == ERR_GONE ? ERR_CONFLICT : (enum err_code)reply->code, "%s",
             reply->message);
+    err->reason = (enum err_reason)(reply->why < ERR_REASONS ? reply->why : ERR_REASON_NONE);
     return ASK_REFUSED;
 }
 
@@ -225,13 +226,15 @@ static int claim(struct local *l, const char *ref, char why[static 256])
     for (;;) {
         enum ask r = local_ask(l, &q, &reply, NULL, NULL, co_in(provider_limits.answer_ms), &err);
 
+        if (r == ASK_DONE && reply.u.state.astray) /* its files are all that was found */
+            return 1;
         if (r == ASK_DONE) {
             memcpy(why, reply.u.state.unreadable, sizeof(reply.u.state.unreadable));
             return 0;
         }
         if (r != ASK_REFUSED || l->keep.fd < 0)
             return -1;
-        if (err.code == ERR_NOT_FOUND)
+        if (provider_gone(&l->provider, ref, &err))
             return 1;
         if (co_sleep(co_in(ENDING_MS))) /* it is ending: nobody told us, so look again */
             return -1;

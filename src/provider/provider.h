@@ -2,9 +2,11 @@
  * is the guest's. One table of functions per kind of provider; every call may park its coroutine,
  * none blocks the loop. A ref is the sandbox's short id.
  *
- * A call that fails has done nothing, or has undone it. ERR_NOT_FOUND: no such machine (or
- * template: the sentence says which); ERR_CONFLICT: the ref exists; ERR_UNSUPPORTED: this provider
- * cannot; ERR_LIMIT, ERR_NO_SPACE: the machine is full; ERR_UNAVAILABLE: try again. */
+ * A call that fails has done nothing, or has undone it. ERR_NO_SANDBOX (a reason): no such machine;
+ * ERR_NOT_FOUND alone: something on the way was not there, a template or a directory; ERR_CONFLICT:
+ * the ref exists; ERR_UNSUPPORTED: this provider cannot; ERR_LIMIT, ERR_NO_SPACE: the machine is
+ * full; ERR_UNAVAILABLE: try again. Before anything ends because a machine is gone, provider_gone()
+ * is asked. */
 #ifndef PROVIDER_PROVIDER_H
 #define PROVIDER_PROVIDER_H
 
@@ -25,7 +27,10 @@ struct machine_state {
     bool stopped;       /* its first process was, from outside: it will never answer */
     bool outdated;      /* its template has changed: a new machine would begin with other files */
     char template[128]; /* as it was asked for */
-    char unreachable[256]; /* of adopt(): see there; "": it can be reached */
+    char unreachable[256];  /* of adopt(): see there; "": it can be reached */
+    bool astray;            /* only its files were found: it ran when all else was lost */
+    uint32_t flags;         /* ORDER_*, as create() was told */
+    struct order_mark mark; /* whose it is: as create() or claim() were told last */
 };
 
 struct machine_template {
@@ -67,7 +72,7 @@ struct provider_ops {
      * ORDER_EAGER: returns when only building is left; a failure then comes as an event. */
     int (*create)(struct provider *p, const char *ref, const struct order *order,
                   struct machine_state *out, struct err *err);
-    /* Returns when nothing of it runs any more. ERR_NOT_FOUND: there was none. */
+    /* Returns when nothing of it runs any more. ERR_NO_SANDBOX: there was none. */
     int (*destroy)(struct provider *p, const char *ref, struct err *err);
     /* Every machine but those that other programs hold (a `cove run` in another terminal). */
     int (*list)(struct provider *p, provider_ref_fn *fn, void *arg, struct err *err);
@@ -75,6 +80,9 @@ struct provider_ops {
     int (*stat)(struct provider *p, const char *ref, struct machine_state *out, struct err *err);
     /* Zeroes: as they are. A lifetime counts from now. */
     int (*limits)(struct provider *p, const char *ref, const struct limits *l, struct err *err);
+    /* The same, and whose it is from now on, which survives us when it returns. */
+    int (*claim)(struct provider *p, const char *ref, const struct limits *l,
+                 const struct order_mark *mark, struct err *err);
     /* Its files are on disk, its processes stand still, and so does its lifetime. May take as long
      * as writing out takes, which *flush_us says. One that is paused already: fine. */
     int (*pause)(struct provider *p, const char *ref, bool files_only, uint64_t *flush_us,
@@ -130,15 +138,22 @@ void provider_fake_delay(struct provider *p, const char *op, int64_t ms);
 void provider_fake_sleep(struct provider *p, const char *ref);
 /* What was written of it cannot be read, for this reason; "": it can again. */
 void provider_fake_unreachable(struct provider *p, const char *ref, const char *why);
+/* It is not there any more, and nobody is told. */
+void provider_fake_vanish(struct provider *p, const char *ref);
 /* The first process of one that was made to stay dies. */
 void provider_fake_die(struct provider *p, const char *ref);
 /* Its guest takes connections and answers nobody; stopped: and shows why. false: as before. */
 void provider_fake_hang(struct provider *p, const char *ref, bool hung, bool stopped);
+void provider_fake_template(struct provider *p, const char *name); /* one was added; "": removed */
 void provider_fake_emit(struct provider *p, const struct machine_event *e);
 
 /* Logs every call of another one with its duration and outcome, and counts them for Prometheus. */
 struct provider *provider_trace(struct provider *inner);
 void provider_trace_metrics(struct provider *p, struct buf *out); /* of a provider_trace() */
+
+/* A call of it failed so: is the machine gone? Only what the provider says it looked up counts, and
+ * twice: it is asked once more, or two times if that failure was no such look-up. Parks. */
+bool provider_gone(struct provider *p, const char *ref, const struct err *said);
 
 void provider_closep(struct provider **p);
 

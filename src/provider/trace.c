@@ -16,6 +16,7 @@ enum op {
     TEMPLATES,
     STAT,
     LIMITS,
+    CLAIM,
     PAUSE,
     RESUME,
     SNAPSHOT,
@@ -24,9 +25,9 @@ enum op {
     OPS
 };
 
-static const char *const op_names[OPS] = { "create",   "destroy", "list",  "templates",
-                                           "stat",     "limits",  "pause", "resume",
-                                           "snapshot", "dial",    "adopt" };
+static const char *const op_names[OPS] = { "create", "destroy",  "list",  "templates",
+                                           "stat",   "limits",   "claim", "pause",
+                                           "resume", "snapshot", "dial",  "adopt" };
 
 static const struct {
     int64_t us;
@@ -135,6 +136,14 @@ static int limits(struct provider *p, const char *ref, const struct limits *new,
     return end(&s, inner_ops(&s)->limits(s.trace->inner, ref, new, err), err);
 }
 
+static int claim(struct provider *p, const char *ref, const struct limits *new,
+                 const struct order_mark *mark, struct err *err)
+{
+    struct span s = begin(p, CLAIM, ref);
+
+    return end(&s, inner_ops(&s)->claim(s.trace->inner, ref, new, mark, err), err);
+}
+
 static int pause_(struct provider *p, const char *ref, bool files_only, uint64_t *flush_us,
                   struct err *err)
 {
@@ -188,6 +197,7 @@ static const struct provider_ops trace_ops = {
     .templates = templates,
     .stat = stat_,
     .limits = limits,
+    .claim = claim,
     .pause = pause_,
     .resume = resume,
     .snapshot = snapshot,

@@ -163,7 +163,9 @@ static bool has_ended(const struct sandbox *s)
 
 static enum answer_why why_of(const struct proxy *p, const struct sandbox *s, const struct err *err)
 {
-    if (has_ended(s) || err->code == ERR_NOT_FOUND)
+    if (s->life.auto_resume && (s->state == SANDBOX_PAUSED || s->state == SANDBOX_RESUMING))
+        return WHY_CHANGING; /* it was paused under the request: the next one wakes it */
+    if (has_ended(s) || err->reason == ERR_NO_SANDBOX)
         return WHY_NOT_FOUND;
     if (err->code == ERR_UNSUPPORTED)
         return WHY_NO_WAY;

@@ -73,6 +73,17 @@ static int to_wal(struct conn *c, struct err *err)
     return is_wal ? 0 : -1;
 }
 
+/* An upgrade is one way: the release before does not open what this one has changed. */
+static int keep_copy(struct conn *c, struct err *err)
+{
+    int64_t version;
+
+    if (sqlite_version(c, &version, err))
+        return -1;
+    return version && version < sqlite_newest(sqlite_migrations) ? sqlite_keep(c, (int)version, err)
+                                                                 : 0;
+}
+
 static int open_writer(struct sqlite *q, struct err *err)
 {
     struct conn *c = &q->writer;
@@ -83,7 +94,7 @@ static int open_writer(struct sqlite *q, struct err *err)
     for (const char *const *p = writer_pragmas; *p; p++)
         if (sqlite_exec(c, *p, err))
             return -1;
-    return sqlite_migrate(c, sqlite_migrations, err);
+    return keep_copy(c, err) || sqlite_migrate(c, sqlite_migrations, err) ? -1 : 0;
 }
 
 static void close_sqlite(struct store *s)
@@ -108,6 +119,9 @@ static const struct store_ops ops = {
     .sandbox_live = sqlite_sandbox_live,
     .sandbox_ended = sqlite_sandbox_ended,
     .sandbox_prune = sqlite_sandbox_prune,
+    .orphan_put = sqlite_orphan_put,
+    .orphan_list = sqlite_orphan_list,
+    .orphan_remove = sqlite_orphan_remove,
     .event_add = sqlite_event_add,
     .event_list = sqlite_event_list,
     .user_add = sqlite_user_add,

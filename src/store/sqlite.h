@@ -39,6 +39,9 @@ enum sql {
     SQL_SANDBOX_ENDED,
     SQL_SANDBOX_ENDED_OF,
     SQL_SANDBOX_PRUNE,
+    SQL_ORPHAN_PUT,
+    SQL_ORPHAN_LIST,
+    SQL_ORPHAN_REMOVE,
     SQL_EVENT_ADD,
     SQL_EVENT_FLOOR,
     SQL_EVENT_LIST,
@@ -147,6 +150,7 @@ extern const struct migration sqlite_migrations[]; /* [i] leads to version i + 1
 int sqlite_check(struct conn *c, int newest, struct err *err);
 int sqlite_migrate(struct conn *c, const struct migration *m, struct err *err);
 int sqlite_newest(const struct migration *m);
+int sqlite_version(struct conn *c, int64_t *out, struct err *err);
 
 /* ---- sqlite_checkpoint.c ---- */
 void sqlite_checkpoint_watch(struct sqlite *q);
@@ -154,6 +158,8 @@ void sqlite_checkpoint_finish(struct sqlite *q);
 
 /* ---- sqlite_backup.c ---- */
 int sqlite_backup(struct store *s, const char *path, struct err *err);
+/* Before the tables change: <path>.schema-N, for who has to go back. Those of older ones go. */
+int sqlite_keep(struct conn *c, int version, struct err *err);
 
 /* ---- the ops, by file ---- */
 #define SELF(s) CONTAINER_OF(s, struct sqlite, store)
@@ -170,6 +176,10 @@ int sqlite_sandbox_live(struct store *s, const char *node, store_sandbox_fn *fn,
 int sqlite_sandbox_ended(struct store *s, int64_t owner, int64_t limit, store_sandbox_fn *fn,
                          void *arg, struct err *err);
 int64_t sqlite_sandbox_prune(struct store *s, int64_t ended_before_ms, struct err *err);
+
+int sqlite_orphan_put(struct store *s, const struct orphan_row *o, struct err *err);
+int sqlite_orphan_list(struct store *s, store_orphan_fn *fn, void *arg, struct err *err);
+int sqlite_orphan_remove(struct store *s, const char *id, struct err *err);
 
 int sqlite_event_put(struct conn *c, const char *sandbox, const struct event *e, struct err *err);
 int sqlite_event_floor(struct conn *c, struct err *err); /* before any are forgotten */

@@ -86,6 +86,11 @@ const struct migration sqlite_migrations[] = {
       "CREATE INDEX sessions_user ON sessions (user);" },
 
     { "ALTER TABLE sandboxes ADD COLUMN restart INTEGER NOT NULL DEFAULT 0;" },
+
+    { "CREATE TABLE orphans ("
+      " id TEXT PRIMARY KEY,"
+      " found_ms INTEGER NOT NULL,"
+      " reason TEXT NOT NULL) STRICT, WITHOUT ROWID;" },
     {},
 };
 
@@ -114,6 +119,11 @@ static int ask(struct conn *c, const char *sql, int64_t *number, struct buf *tex
         sqlite_error(c, rc, err);
     sqlite3_finalize(stmt);
     return rc == SQLITE_ROW ? 0 : -1;
+}
+
+int sqlite_version(struct conn *c, int64_t *out, struct err *err)
+{
+    return ask(c, "PRAGMA user_version", out, NULL, err);
 }
 
 static int check_owner(struct conn *c, int64_t version, struct err *err)

@@ -37,6 +37,11 @@ static const struct {
     [SQL_SANDBOX_PRUNE] = { WHOLE, "DELETE FROM sandboxes WHERE n IN (SELECT n FROM sandboxes"
                                    " WHERE live = 0 AND ended_ms < ? ORDER BY ended_ms LIMIT ?)" },
 
+    [SQL_ORPHAN_PUT] = { WHOLE, "INSERT INTO orphans (id, found_ms, reason) VALUES (?, ?, ?)"
+                                " ON CONFLICT (id) DO UPDATE SET reason = excluded.reason" },
+    [SQL_ORPHAN_LIST] = { WHOLE, "SELECT id, found_ms, reason FROM orphans ORDER BY found_ms, id" },
+    [SQL_ORPHAN_REMOVE] = { WHOLE, "DELETE FROM orphans WHERE id = ?" },
+
     [SQL_EVENT_ADD] = { WHOLE, "INSERT INTO events (seq, at_ms, kind, actor, text, detail, sandbox)"
                                " SELECT 1 + max((SELECT seq FROM event_floor),"
                                " ifnull((SELECT max(seq) FROM events), 0)), ?, ?, ?, ?, ?, n"

@@ -16,6 +16,16 @@
 
 struct store;
 
+#define STORE_MARK "mark" /* a value: names this store, until it is put back from a backup */
+
+enum { ORPHAN_REASON = 200 };
+
+struct orphan_row { /* a machine that no sandbox's row knows */
+    char id[SANDBOX_ID + 1];
+    int64_t found_ms;           /* unix: when it was seen first */
+    char reason[ORPHAN_REASON]; /* for people */
+};
+
 /* Called for each row; what it is given is valid for the call. Non-zero stops. Must not call the
  * store: other readers wait meanwhile. */
 typedef int store_sandbox_fn(void *arg, const struct sandbox *s);
@@ -23,6 +33,7 @@ typedef int store_event_fn(void *arg, const struct event *e);
 typedef int store_user_fn(void *arg, const struct user *u);
 typedef int store_key_fn(void *arg, const struct api_key *k);
 typedef int store_job_fn(void *arg, const struct job *j);
+typedef int store_orphan_fn(void *arg, const struct orphan_row *o);
 
 struct store_ops {
     const char *name; /* "sqlite" */
@@ -51,6 +62,12 @@ struct store_ops {
                          void *arg, struct err *err);
     /* Forgets ended ones, their events and idempotency keys, older than that; how many. */
     int64_t (*sandbox_prune)(struct store *s, int64_t ended_before_ms, struct err *err);
+
+    /* ---- machines without a row ---- */
+    /* One that is there keeps its found_ms. */
+    int (*orphan_put)(struct store *s, const struct orphan_row *o, struct err *err);
+    int (*orphan_list)(struct store *s, store_orphan_fn *fn, void *arg, struct err *err);
+    int (*orphan_remove)(struct store *s, const char *id, struct err *err); /* none is fine */
 
     /* ---- events ---- */
     /* The store makes its seq: greater than that of any before, forgotten ones too. */
@@ -120,6 +137,8 @@ int store_open_sqlite(const char *path, struct store **out, struct err *err);
 int store_backup(struct store *s, const char *path, struct err *err); /* of any kind of store */
 void store_closep(struct store **s);
 
+/* Is there one with tables in it? 1; 0: none, or an empty file. Opens no store. */
+int store_sqlite_found(const char *path, struct err *err);
 /* Without a store: copies a database that a server may be using, if it is whole; and puts a backup
  * in a database's place, which nobody may have open. What was there is beside it then, by the name
  * that aside gets. */

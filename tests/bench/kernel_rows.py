@@ -1,5 +1,6 @@
 """kernel_rows.py - the rows about Jupyter kernels, beside jupyter_kernel_gateway with the same kernel and the same
 client, and beside plain ZeroMQ."""
+import re
 import statistics
 import subprocess
 import time
@@ -48,6 +49,11 @@ class Service:
 
     def pid(self):
         return children(self.door.pid)[0]
+
+    def parents(self):
+        """Warmed ones: what the service has started and is no kernel."""
+        kernels = {int(pid) for pid in re.findall(r'msg="kernel started".* pid=(\d+)', self.log())}
+        return [pid for pid in children(self.pid()) if pid not in kernels]
 
     def wait_parked(self, beyond):
         """Until one more kernel has been started than asked for, and had the time to be ready."""
@@ -133,8 +139,9 @@ def memory(bench, gateway):
     wait_alone(service.pid())
     yield Result("kernels' service, no kernel (PSS)", "MiB", [family_mib(service.pid())], peer, "jupyter_kernel_gateway", ("<=", 0.05),
                  note=f"after kernel.rest-ms; right behind the first connection {begun:.1f} MiB, with parent and parked kernel")
-    # kernels are the parent's children on our side, and the gateway's own
-    alone, ours, everything = holding(service, lambda: family_mib(service.pid(), 0), lambda: family_mib(service.pid(), 1),
+    # kernels are children on both sides
+    alone, ours, everything = holding(service, lambda: family_mib(service.pid(), 0),
+                                      lambda: family_mib(service.pid(), 0) + sum(pss_kib(p) / 1024 for p in service.parents()),
                                       lambda: family_mib(service.pid()))
     theirs, = holding(gateway, lambda: family_mib(gateway.process.pid, 0))
     yield Result("kernels' service, one idle client (PSS)", "MiB", [ours], [theirs], "jupyter_kernel_gateway",

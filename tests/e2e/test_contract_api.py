@@ -325,6 +325,19 @@ def test_a_paused_sandbox_is_resumed_by_any_operation(user):
         user.delete(made)
 
 
+def test_a_command_that_a_pause_overtakes_is_told_so(user):
+    made = user.create()["sandbox_id"]
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        ran = pool.submit(user.call, "POST", "run-cmd",
+                          {"sandbox_id": made, "command": "touch /tmp/begun; sleep 600"})
+        wait_until(lambda: user.run(made, "ls /tmp")["output"].count("begun"), "it has begun")
+        user.ok("POST", f"{made}/pause")
+        reply = ran.result(10 * SLOWER)
+    assert reply.status == 500 and "was paused while" in reply.json["msg"]
+    assert user.status(made) == "paused"
+    user.call("DELETE", made)
+
+
 def test_idleness_pauses_it_and_looking_is_no_use_of_it(user):
     made = user.create()["sandbox_id"]
     try:

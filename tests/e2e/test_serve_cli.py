@@ -130,6 +130,28 @@ def test_time_over_is_the_end(cli):
     wait_until(lambda: box not in cli.text("ps"), "it lives on", 20)
 
 
+def test_a_template_that_takes_an_alias_is_what_the_next_sandbox_has(folder, as_root):
+    """Neither one of those that wait, nor the machine's own files where it cannot be read."""
+    server = Serve(os.path.join(folder, "server"), "--ephemeral", "--set", "pool.size=1")
+    cli, there = Cli(server), pathlib.Path(folder, "root")
+
+    def where():
+        return cli.said(cli.text("create", "--template", "desktop").strip(), "pwd")
+
+    try:
+        home = where()
+        wait_until(lambda: re.search(r'cove_pool_ready{template="desktop".*} 1',
+                                     server.call("GET", "/metrics", key=None).body.decode()), "none waits")
+        cli("template", "add", "--data-dir", str(server.data), "desktop", "host", "--workdir", "/srv")
+        assert where() == "/srv" != home
+        there.mkdir()
+        cli("template", "add", "--data-dir", str(server.data), "ubuntu", str(there))
+        there.rmdir()
+        assert str(there) in cli.failed("create", "--template", "ubuntu")
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize("words, said", [
     (["--template", "nothing"], "there is no template 'nothing'"),
     (["--memory", "1k"], "memory"),

@@ -45,6 +45,9 @@ INSIDE = textwrap.dedent("""
                 return self.stream()
             if self.headers.get("Upgrade") == "echo":
                 return self.echo()
+            if self.path == "/slow":
+                Handler.count = 1 << 20
+                time.sleep(600)
             Handler.count += 1
             said = str(Handler.count).encode()
             self.send_response(200)
@@ -103,16 +106,22 @@ def sdk(server):
         one.kill()
 
 
-@pytest.fixture
-def box(server):
-    """A sandbox with a web server inside, which a request wakes."""
-    made = server.create(timeout=600, auto_resume=True)
+@contextlib.contextmanager
+def web_server(server, **more):
+    made = server.create(timeout=600, **more)
     connected = Sandbox.connect(made["id"], **server.sdk())
     connected.files.write("/home/user/server.py", INSIDE)
     connected.commands.run("python3 server.py", background=True)
     wait_until(lambda: get(server, made["id"]).status == 200, "its server is up")
     yield made["id"]
     server.call("DELETE", f"/v1/sandboxes/{made['id']}")
+
+
+@pytest.fixture
+def box(server):
+    """A sandbox with a web server inside, which a request wakes."""
+    with web_server(server, auto_resume=True) as id:
+        yield id
 
 
 def get(server, id, path="/", port=PORT, **headers):
@@ -301,6 +310,16 @@ def test_a_stream_goes_on_without_a_gap(server, box):
                 time.sleep(0.05)
                 resume(server, box)
             assert answer.readline() == b"%d\n" % number
+
+
+@pytest.mark.parametrize("wakes, status, words", [(True, 409, "changing its state"), (False, 502, "was not found")])
+def test_a_request_that_a_pause_overtakes_is_told_so(server, wakes, status, words):
+    with web_server(server, auto_resume=wakes) as box, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(get, server, box, "/slow")
+        wait_until(lambda: int(get(server, box).body) > 1 << 20, "it is under way")
+        pause(server, box)
+        reply = slow.result(10 * SLOWER)
+    assert reply.status == status and words in reply.message
 
 
 def test_without_auto_resume_it_was_not_found(server):

@@ -267,13 +267,13 @@ def test_a_restart_does_not_end_a_cove_run_beside_it(two, how):
     server, _ = two
     process = subprocess.Popen([COVE, "run", "--data-dir", server.data, "--run-dir", server.run_dir, "sh", "-c",
                                 "echo up; for i in $(seq 30); do echo $i; sleep 0.1; done; exit 7"],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=CLEAR, text=True)
-    assert process.stdout.readline() == "up\n"
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=CLEAR, bufsize=0)
+    assert process.stdout.readline() == b"up\n"
     assert any(name.startswith("r") for name in os.listdir(server.place / "boxes"))
     server.stop() if how == "end" else server.kill_all()
     server.start()
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out.split(), err) == (7, [str(i) for i in range(1, 31)], "")
+    assert (process.returncode, out.split(), err) == (7, [b"%d" % i for i in range(1, 31)], b"")
     wait_until(lambda: not any(name.startswith("r") for name in os.listdir(server.place / "boxes")), "it is gone")
     assert server.ids() == set()
 

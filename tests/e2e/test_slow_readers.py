@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from e2b import SandboxException
 
 from helpers import proc
 from helpers.far import Far
@@ -61,14 +62,14 @@ def test_a_reader_that_was_busy_misses_nothing(start_guest):
 
 def test_a_reader_that_is_always_slow_misses_nothing(start_guest):
     """It takes a little all the time, but each of its buffers for longer than the clock of old."""
-    stream = start_guest(*SMALL).wire.start("/usr/bin/seq", "200000", kind=SmallBuffers)
-    out = b""
+    stream = start_guest(*SMALL).wire.start("/usr/bin/seq", "1200000", kind=SmallBuffers)
+    out = bytearray()
     for kind, value in stream.events():
         assert kind in ("stdout", "end"), kind
         if kind == "stdout":
             out += value
-            time.sleep(len(value) / (1000 << 10))
-    assert out == numbers(200000)
+            time.sleep(len(value) / (6 << 20))
+    assert out == numbers(1200000)
 
 
 def test_the_sdk_misses_nothing_while_a_callback_is_busy(start_guest, open_sandbox):
@@ -193,6 +194,16 @@ def test_the_one_that_started_it_sets_the_pace(start_guest):
     assert (told.lost, told.end, told.error["code"]) == (0, None, "data_loss")
     assert numbers(400000).startswith(told.stdout) and told.stdout
     assert f"bytes {len(told.stdout)} to " in told.error["message"]
+
+
+def test_the_sdk_says_that_it_did_not_keep_up(start_guest, open_sandbox):
+    guest = start_guest(*SMALL)
+    first = begin(guest.wire, "/usr/bin/seq", "1500000")
+    late = open_sandbox(guest).commands.connect(first.pid)
+    go(guest.wire, first)
+    assert first.collect().stdout == numbers(1500000)
+    with pytest.raises(SandboxException, match="not kept any more"):
+        late.wait()
 
 
 def test_one_that_comes_back_by_offset_takes_the_pace_over(start_guest):

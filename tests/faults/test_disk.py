@@ -150,6 +150,8 @@ def test_a_damaged_database_is_refused_and_a_backup_put_back(start):
     assert box.read("file") == b"kept"              # it lived on all the time
     assert world.call("GET", "/v1/sandboxes", key=key).status == 200
     assert late.id not in world.listed()            # the copy does not know it
+    assert [one["id"] for one in world.ok("GET", "/v1/orphans")["orphans"]] == [late.id]
+    world.ok("DELETE", f"/v1/orphans/{late.id}", status=204)
     world.nothing_left_of(late.id)
     assert len(list((world.data / "serve").glob("cove.db.replaced-*"))) >= 1
 

@@ -1,7 +1,6 @@
 """A client that follows a command comes back to it after every crash, and misses nothing."""
 
 import hashlib
-import threading
 import time
 
 from helpers.far import Far
@@ -67,6 +66,29 @@ def test_a_flood_waits_for_a_reader_that_does_not_read(start):
     print(f"{len(out.stdout)} bytes held for the reader; ended {took * 1000:.0f} ms after the signal; grown by {list(grown.values())} KiB")
 
 
+def test_a_sandbox_is_paused_ended_and_left_while_nobody_reads(start):
+    """What waits for a reader keeps nothing else from being done, and is there when the reader comes."""
+    world = start("--set", "pool.size=0")
+    boxes = [world.box() for _ in range(3)]
+    streams = [box.wire(60).start("/usr/bin/seq", "3000000") for box in boxes]
+    tally.injected("stalled reader", 3)
+    time.sleep(1)
+    box, stream = boxes[0], streams[0]
+    begun = time.monotonic()
+    world.ok("POST", f"/v1/sandboxes/{box.id}/pause")
+    world.ok("POST", f"/v1/sandboxes/{box.id}/resume")
+    with stream:
+        out = stream.collect()
+    assert (out.lost, out.error, sum_of(out.stdout)) == (0, None, sum_of(numbers(3000000)))
+    assert boxes[1].end() in (200, 204)
+    world.nothing_left_of(boxes[1].id)
+    world.stop()                        # as a service manager does, with a client that does not read
+    took = time.monotonic() - begun
+    assert took < 30, f"{took:.1f} s"
+    for stream in streams:
+        stream.close()
+
+
 def numbers(count):
     return b"".join(b"%d\n" % i for i in range(1, count + 1))
 
@@ -109,23 +131,22 @@ def test_the_sdk_loses_nothing_while_a_callback_is_busy_for_14_seconds(start, mo
 
 
 def test_60_commands_of_10_mb_are_read_whole_by_one_process(start):
+    """At 30 MB a second, one after the other: the last waits for its reader for 20 s."""
     world = start("--set", "pool.size=0")
-    box, line, wanted = world.box(limits={"memory_bytes": 2 << 30}), b"0123456789abcdefghijklmnopqrstuvwxyz\n", 10_000_000
-    text = line * (wanted // len(line) + 1)
-    results = {}
-
-    def read(number):
-        with box.wire(300).start("/bin/sh", "-c", f"yes {line.decode().strip()} | head -c {wanted}") as stream:
-            out = stream.collect()
-        results[number] = out.lost, out.error, out.end["exitCode"], out.stdout == text[:wanted]
-
-    threads = [threading.Thread(target=read, args=(number,)) for number in range(60)]
+    box, line, wanted = world.box(), b"0123456789abcdefghijklmnopqrstuvwxyz\n", 10_000_000
+    text = (line * (wanted // len(line) + 1))[:wanted]
     tally.injected("slow reader", 60)
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == dict.fromkeys(range(60), (0, None, 0, True))
+    streams = [box.wire(60).start("/bin/sh", "-c", f"yes {line.decode().strip()} | head -c {wanted}")
+               for _ in range(60)]
+    for stream in streams:
+        out, last = bytearray(), None
+        with stream:
+            for kind, last in stream.events():
+                assert kind in ("stdout", "end", "keepalive"), kind
+                if kind == "stdout":
+                    out += last
+                    time.sleep(len(last) / 30e6)
+        assert (stream.error, last["exitCode"], out == text) == (None, 0, True)
 
 
 class Reached(World):

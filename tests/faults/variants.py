@@ -53,6 +53,7 @@ PLUS, PLUS_VALUE = 0x7E57, 4711         # tag and value of a field that only `pl
 OPTIONAL = {
     "limits_fields": "io_weight",
     "order_mount_fields": None,
+    "order_mark_fields": "owner",
     "order_fields": "snapshot",
     "boxfile_fields": "pids_refused",
     "hello_fields": "release",
@@ -95,7 +96,7 @@ def minus(source):
         if OPTIONAL[table]:
             member = re.escape(OPTIONAL[table])
             source.replace(rf"(const struct tag_field {table}\[\] = {{\n(?:(?!^}};).)*?"
-                           rf"^    TAG_ROW\([^,]+,[^,]+,[^,]+, {member}\b[^\n]*)\),\n", f"{member} of {table}",
+                           rf"^    TAG_ROW\([^,]+,[^,]+,[^,]+, {member}\b[^\n]*?)\),(?: +/\*[^\n]*)?\n", f"{member} of {table}",
                            lambda match: f"{match[1]}, .gone = true),\n")
 
 

@@ -282,7 +282,8 @@ static int status_of(enum kind kind, const char *code)
     } unary[] = { { "invalid_argument", 400 }, { "failed_precondition", 400 },
                   { "unauthenticated", 401 },  { "not_found", 404 },
                   { "already_exists", 409 },   { "resource_exhausted", 413 },
-                  { "unimplemented", 501 },    { "deadline_exceeded", 504 } };
+                  { "unimplemented", 501 },    { "deadline_exceeded", 504 },
+                  { "internal", 500 } };
 
     if (kind == KIND_REST)
         return (int)strtol(code, NULL, 10);

@@ -371,6 +371,52 @@ static void no_answer(const struct client_to *to)
 
 TEST(a_silent_server_is_given_up) { run(no_answer, silent); }
 
+static void begins(int fd, int nth)
+{
+    if (!rig_hear_head(fd))
+        return;
+    if (nth)
+        rig_say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
+    co_sleep(co_in(nth ? 100 : 30000));
+    if (nth)
+        rig_say(fd, "llo");
+}
+
+static void interrupt(void *arg)
+{
+    co_sleep(co_in(50));
+    client_interrupt(&client, arg);
+}
+
+static void interrupted(const struct client_to *to, bool whole, int result)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+    struct client_to where = *to;
+    struct err err = { 0 };
+    struct exchange *x;
+
+    where.whole = whole;
+    CHECK_INT(co_go(interrupt, &where, NULL), 0);
+    x = ask(&where, "GET", "/", NULL, &err);
+    CHECK(x);
+    CHECK_INT(http_body_read_all(&x->body, &b, &err), result);
+    CHECK_STR(buf_cstr(&b), result ? "he" : "hello");
+    client_close(x);
+}
+
+static void interruptions(const struct client_to *to)
+{
+    int64_t since = co_now();
+
+    CHECK_INT(co_go(interrupt, (void *)(uintptr_t)to, NULL), 0);
+    expect_failure(to, "GET", ERR_UPSTREAM, "the server closed the connection before an answer");
+    interrupted(to, false, 0);
+    interrupted(to, true, -1);
+    CHECK(co_now() - since < 20000);
+}
+
+TEST(who_waits_for_an_answer_can_be_told_that_none_comes) { run(interruptions, begins); }
+
 static void no_listener(const struct client_to *to)
 {
     struct client_to nowhere = *to;

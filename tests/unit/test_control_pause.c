@@ -316,6 +316,51 @@ TEST(a_paused_one_is_kept_as_long_as_was_said)
 
 /* ---- failures ---- */
 
+/* A mount's directory is gone, say: the machine is not. */
+static void not_found(void)
+{
+    struct sandbox *b = made(EXPIRY_KILL, false);
+    struct err err = { 0 };
+
+    provider_fake_fail(w.fake, "pause", ERR_NOT_FOUND, 1);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), -1);
+    CHECK_INT(err.code, ERR_UNAVAILABLE);
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
+    provider_fake_fail(w.fake, "resume", ERR_NOT_FOUND, 1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
+    CHECK_INT(err.code, ERR_UNAVAILABLE);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    provider_fake_fail(w.fake, "pause", ERR_NOT_FOUND, 1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, false, &err), -1);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    provider_fake_fail(w.fake, "resume", ERR_NOT_FOUND, 1); /* and nobody can say whether it is */
+    provider_fake_fail(w.fake, "stat", ERR_NOT_FOUND, 1);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
+    CHECK_STR(events_of(b->id), "created started paused resumed");
+    CHECK_INT(machines(), 1);
+}
+
+TEST(what_is_not_found_on_the_way_ends_nothing) { run(not_found, 0); }
+
+static void settled_late(void)
+{
+    struct sandbox *b = paused();
+    struct err err = { 0 };
+
+    provider_fake_fail(w.fake, "resume", ERR_NOT_FOUND, 1);
+    provider_fake_fail(w.fake, "pause", ERR_TIMEOUT, 1); /* it is not undone either */
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
+    CHECK_INT(b->state, SANDBOX_RESUMING);
+    provider_fake_fail(w.fake, "stat", ERR_NOT_FOUND, 2); /* while it is settled */
+    await_state(b->id, SANDBOX_PAUSED);
+    CHECK_INT(machines(), 1);
+}
+
+TEST(nor_while_it_is_settled) { run(settled_late, 0); }
+
 static void pause_fails(void)
 {
     struct sandbox *b = made(EXPIRY_KILL, false);
@@ -405,10 +450,11 @@ static void gone_meanwhile(void)
     struct sandbox *b = paused(), *other = made(EXPIRY_KILL, false);
     struct err err = { 0 };
 
-    provider_fake_fail(w.fake, "resume", ERR_NOT_FOUND, 1);
+    provider_fake_vanish(w.fake, b->id);
     CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
-    provider_fake_fail(w.fake, "pause", ERR_NOT_FOUND, 1);
+    CHECK(strstr(last_reason(), "its provider, asked twice") != NULL);
+    provider_fake_vanish(w.fake, other->id);
     CHECK_INT(control_pause(w.c, &w.alice, other, NULL, true, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK_INT(sandboxes(), 0);
@@ -533,6 +579,8 @@ TEST(whatever_a_crash_leaves_is_finished_or_undone)
         }
 }
 
+static int unreachable_now(void) { return control_unreachable(w.c, crashed_id) != NULL; }
+
 static void unsettled(void)
 {
     crash.row = SANDBOX_PAUSED;
@@ -542,7 +590,15 @@ static void unsettled(void)
     await_state(crashed_id, SANDBOX_PAUSED);
     control_close(w.c);
     w.c = NULL;
-    provider_fake_fail(w.fake, "adopt", ERR_NOT_FOUND, 1); /* its machine and its files */
+    provider_fake_fail(w.fake, "adopt", ERR_NOT_FOUND, 1); /* something of it, not all */
+    open_control();
+    CHECK_INT(sandboxes(), 1);
+    CHECK(control_unreachable(w.c, crashed_id) != NULL);
+    await_state(crashed_id, SANDBOX_PAUSED);
+    wait_until(unreachable_now, 0);
+    control_close(w.c);
+    w.c = NULL;
+    provider_fake_vanish(w.fake, crashed_id); /* its machine and its files */
     open_control();
     CHECK_INT(sandboxes(), 0);
     CHECK(strstr(last_reason(), "itself") != NULL);

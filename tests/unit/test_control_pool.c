@@ -1,5 +1,7 @@
 /* test_control_pool.c - machines made ahead, idempotency, and failures at each step of a create:
  * whatever fails, nothing is left. */
+#include <fcntl.h>
+
 #include "control_rig.h"
 
 static int ready(void) /* machines that wait, in all pools */
@@ -129,6 +131,90 @@ static void cold(void)
 }
 
 TEST(what_the_pool_cannot_give_is_made_cold_and_learnt) { run(cold, 1); }
+
+static int news[2]; /* a pipe */
+
+static void with_news(void)
+{
+    CHECK_INT(pipe2(news, O_CLOEXEC | O_NONBLOCK), 0);
+    w.options.template_news = news[0];
+}
+
+/* Not once the server next looks by itself, ten seconds later. */
+static void renamed(void)
+{
+    struct create_spec s = spec();
+
+    wait_until(ready, 2);
+    provider_fake_template(w.fake, "base");
+    CHECK_INT(write(news[1], "!", 1), 1);
+    provider_fake_fail(w.fake, "templates", ERR_UNAVAILABLE, 1);
+    create(&w.alice, &s); /* what it is now is not known: not one of those that wait */
+    CHECK_INT(warm_count(), 0);
+    create(&w.alice, &s);
+    CHECK_INT(warm_count(), 0);
+    wait_until(ready, 2);
+    create(&w.alice, &s);
+    CHECK_INT(warm_count(), 1);
+    provider_fake_template(w.fake, "");
+    CHECK_INT(write(news[1], "!", 1), 1);
+    create(&w.alice, &s);
+    CHECK_INT(warm_count(), 1);
+    CHECK_INT(surplus(), 0);
+    close(news[0]);
+    close(news[1]);
+    w.options.template_news = 0;
+}
+
+TEST(a_template_that_takes_an_alias_is_what_the_next_create_gets)
+{
+    struct frame f = { .fn = renamed, .before = with_news };
+
+    set("pool.size=2");
+    test_co(frame, &f);
+}
+
+static int pool_made(void)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+    const char *at;
+
+    control_metrics(w.c, &b);
+    at = strstr(b.data, "\ncove_pool_made_total ");
+    CHECK(at != NULL);
+    return (int)strtol(strchr(at, ' '), NULL, 10);
+}
+
+static void overtaken(void)
+{
+    struct create_spec s = spec();
+
+    co_sleep(co_in(100));
+    provider_fake_template(w.fake, "base"); /* while the first are being made */
+    CHECK_INT(write(news[1], "!", 1), 1);
+    create(&w.alice, &s);
+    CHECK_INT(warm_count(), 0);
+    wait_until(pool_made, 4); /* two of them were of another template */
+    wait_until(ready, 2);
+    CHECK_INT(surplus(), 0);
+    close(news[0]);
+    close(news[1]);
+    w.options.template_news = 0;
+}
+
+static void with_news_and_slowly(void)
+{
+    with_news();
+    provider_fake_delay(w.fake, "create", 300);
+}
+
+TEST(machines_that_were_begun_before_it_are_not_given_out)
+{
+    struct frame f = { .fn = overtaken, .before = with_news_and_slowly };
+
+    set("pool.size=2");
+    test_co(frame, &f);
+}
 
 static int first_ref(void *arg, const char *ref)
 {

@@ -294,7 +294,7 @@ static void told_later(void)
 
 TEST(a_keeper_that_comes_back_may_say_so_too) { start(running, told_later, 0); }
 
-/* ---- machines that no record knows ---- */
+/* ---- machines that no record knows: see test_control_orphans.c ---- */
 
 static char stranger[SANDBOX_ID + 1];
 
@@ -313,20 +313,7 @@ static void machine_of(uint64_t lifetime_ms, int64_t network)
     CHECK_INT(w.fake->ops->create(w.fake, stranger, &order, &m, &err), 0);
 }
 
-static void strange(void) { machine_of(302000, NETWORK_OPEN); }
 static void none_left(void) { CHECK_INT(machines(), 0); }
-
-TEST(a_machine_without_a_record_is_ended) { start(strange, none_left, 0); }
-
-static void strange_unreadable(void)
-{
-    strange();
-    provider_fake_unreachable(w.fake, stranger, WHY);
-}
-
-static void left_alone(void) { CHECK_INT(machines(), 1); }
-
-TEST(an_unreadable_one_is_somebodys_and_left_alone) { start(strange_unreadable, left_alone, 0); }
 
 static void foreign(void)
 {

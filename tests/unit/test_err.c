@@ -26,6 +26,23 @@ TEST(context_goes_in_front_and_the_code_stays)
     CHECK_INT(err.code, ERR_NO_SPACE);
 }
 
+TEST(a_reason_stays_with_its_error_and_with_no_other)
+{
+    struct err err = { 0 };
+
+    err_set(&err, ERR_NOT_FOUND, "no sandbox s1");
+    CHECK_INT(err.reason, ERR_REASON_NONE);
+    err.reason = ERR_NO_SANDBOX;
+    err_in(&err, "resume");
+    CHECK_INT(err.reason, ERR_NO_SANDBOX);
+    errno = ENOENT;
+    err_sys(&err, "open /x");
+    CHECK_INT(err.reason, ERR_REASON_NONE);
+    err.reason = ERR_NO_SANDBOX;
+    err_set(&err, ERR_NOT_FOUND, "no file /x");
+    CHECK_INT(err.reason, ERR_REASON_NONE);
+}
+
 TEST(a_system_error_says_what_errno_means)
 {
     struct err err = { 0 };

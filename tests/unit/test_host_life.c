@@ -84,20 +84,51 @@ TEST(what_is_held_outlives_a_sweep_and_what_is_not_does_not)
     CHECK_STR(held.base, t.base);
     put("etc/group", 0644, "root:x:0:\n");
     MUST_OPEN(0);
-    host_sweep(dir, t.fingerprint);
+    host_sweep(dir, t.fingerprint, NULL, NULL);
     CHECK_INT(entries(), 2);
     CHECK(exists(held.base, "etc/passwd"));
     host_close(&held);
-    host_sweep(dir, t.fingerprint);
+    host_sweep(dir, t.fingerprint, NULL, NULL);
     CHECK_INT(entries(), 1);
     CHECK_INT(host_hold(dir, first, &held, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK_INT(host_hold(dir, "../x", &held, &err), -1);
     CHECK_INT(err.code, ERR_INVALID);
     host_close(&t);
-    host_sweep(dir, NULL);
+    host_sweep(dir, NULL, NULL, NULL);
     CHECK_INT(entries(), 0);
-    host_sweep("/nonexistent", NULL); /* nothing to do, and no complaint */
+    host_sweep("/nonexistent", NULL, NULL, NULL); /* nothing to do, and no complaint */
+}
+
+static bool tried_under_lock;
+
+/* Who asks holds the lock: whoever wants it meanwhile is told that it is not gone. */
+static bool is_named(void *name, const char *what)
+{
+    struct host_template other = { 0 };
+    struct err e = { 0 };
+
+    tried_under_lock = host_hold(dir, what, &other, &e) && e.code == ERR_UNAVAILABLE;
+    return !strcmp(what, name);
+}
+
+TEST(what_a_file_names_stays_though_nobody_holds_it)
+{
+    char named[HOST_FINGERPRINT], other[] = "00000000000000000000000000000000";
+    struct host_template held = { 0 };
+
+    debian();
+    MUST_OPEN(0);
+    snprintf(named, sizeof(named), "%s", t.fingerprint);
+    host_close(&t);
+    host_sweep(dir, NULL, is_named, named);
+    CHECK(tried_under_lock);
+    CHECK_INT(host_hold(dir, named, &held, &err), 0);
+    host_close(&held);
+    host_sweep(dir, NULL, is_named, other);
+    CHECK_INT(host_hold(dir, named, &held, &err), -1);
+    CHECK_INT(err.code, ERR_NOT_FOUND);
+    CHECK_INT(entries(), 0);
 }
 
 #define DEAD   "0123456789abcdef0123456789abcdef.tmp.1-0"
@@ -118,7 +149,7 @@ TEST(what_a_dead_builder_left_is_removed_and_a_living_ones_is_not)
     CHECK_INT(entries(), 2);
     CHECK(exists(dir, LIVING));
     close(lock);
-    host_sweep(dir, t.fingerprint);
+    host_sweep(dir, t.fingerprint, NULL, NULL);
     CHECK_INT(entries(), 1);
 }
 
@@ -169,7 +200,7 @@ TEST(a_builder_killed_at_any_moment_leaves_nothing_half_made)
         CHECK(exists(t.base, "var/lib/dpkg/status"));
         CHECK(exists(t.usrfix, "sbin/policy-rc.d"));
         host_close(&t);
-        host_sweep(dir, NULL);
+        host_sweep(dir, NULL, NULL, NULL);
         CHECK_INT(entries(), 0);
     }
 }
@@ -201,7 +232,7 @@ static int as_nobody(void)
     if (mode_of(t.base, "etc/shadow") != 0640 || !exists(t.base, "var/lib/dpkg/info/a.list"))
         return 7;
     host_close(&t);
-    host_sweep(dir, NULL);
+    host_sweep(dir, NULL, NULL, NULL);
     return entries() ? 8 : 0;
 }
 

@@ -34,7 +34,7 @@ static int add(const char *tree, struct layers_added *out, struct err *err)
           data, tree);
     snprintf(path, sizeof(path), "%s/t.tar", data);
     fd = open(path, O_RDONLY | O_CLOEXEC);
-    r = layers_add(data, "python", fd, "\"more\":1", out, err);
+    r = layers_add(data, "python", fd, "\"more\":1", NULL, NULL, out, err);
     close(fd);
     return r;
 }
@@ -46,6 +46,8 @@ static bool there(const char *id)
     snprintf(path, sizeof(path), "%s/layers/%s", data, id);
     return !access(path, F_OK);
 }
+
+static bool is_named(void *id, const char *what) { return !strcmp(id, what); }
 
 #define TREE(text) "mkdir -p opt/cove/python && echo " text " > opt/cove/python/file"
 
@@ -80,9 +82,12 @@ TEST(a_layer_is_named_by_its_contents_and_kept_while_it_is_held)
     CHECK(strcmp(two.id, one.id) != 0);
     CHECK(there(one.id)); /* a sandbox uses it */
     layers_release(&held);
-    CHECK_INT(layers_remove(data, "python", &err), 0);
+    CHECK_INT(layers_remove(data, "python", is_named, one.id, &err), 0);
+    CHECK(there(one.id) && !there(two.id)); /* a file of one names it */
+    CHECK_INT(add(TREE("two"), &two, &err), 0);
+    CHECK_INT(layers_remove(data, "python", NULL, NULL, &err), 0);
     CHECK(!there(one.id) && !there(two.id) && !there("python"));
-    CHECK_INT(layers_remove(data, "python", &err), -1);
+    CHECK_INT(layers_remove(data, "python", NULL, NULL, &err), -1);
     CHECK_INT(layers_hold(data, two.id, &held, &err), -1);
     buf_free(&json);
     shell("rm -rf %s", data);

@@ -137,6 +137,30 @@ SUITE(limits_change_while_it_runs)
     CHECK_INT(state.limits.pids, 77);
 }
 
+SUITE(a_machine_says_whose_it_is)
+{
+    struct order_mark mark = { .claim = ORDER_UNCLAIMED, .store = "s0" };
+    struct limits l = { .pids = 78 };
+    struct order o = plain_order();
+    struct machine_state state = { 0 };
+    struct err err = { 0 };
+
+    o.mark = mark;
+    CHECK_INT(p->ops->create(p, ref_of("m"), &o, &state, &err), 0);
+    CHECK_INT(p->ops->stat(p, ref_of("m"), &state, &err), 0);
+    CHECK(!memcmp(&state.mark, &mark, sizeof(mark)));
+    mark = (struct order_mark){ ORDER_CLAIMED, "s1", "ann", "u", "t", ORDER_PUBLIC };
+    CHECK_INT(p->ops->claim(p, ref_of("m"), &l, &mark, &err), 0);
+    CHECK_INT(p->ops->adopt(p, ref_of("m"), &state, &err), 0);
+    CHECK(!memcmp(&state.mark, &mark, sizeof(mark)));
+    CHECK_INT(state.limits.pids, 78);
+    CHECK_INT(p->ops->limits(p, ref_of("m"), &(struct limits){ .pids = 79 }, &err), 0);
+    CHECK_INT(p->ops->stat(p, ref_of("m"), &state, &err), 0);
+    CHECK(!memcmp(&state.mark, &mark, sizeof(mark))); /* it stays */
+    CHECK_INT(p->ops->claim(p, ref_of("none"), &l, &mark, &err), -1);
+    CHECK_INT(err.code, ERR_NOT_FOUND);
+}
+
 SUITE(a_lifetime_ends_it_and_says_so)
 {
     struct limits l = { .lifetime_ms = 50 };

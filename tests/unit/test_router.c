@@ -30,6 +30,7 @@ static enum err_code wake_fails;
 static struct client client;
 static struct rig upstream;
 static enum err_code dial_fails;
+static enum err_reason dial_reason;
 
 const char *control_domain(const struct control *c)
 {
@@ -105,8 +106,11 @@ static int dial(void *arg, int64_t until, struct err *err)
     AUTO(co_closep) int fd = -1;
 
     (void)arg;
-    if (dial_fails)
-        return err_set(err, dial_fails, "port is not open");
+    if (dial_fails) {
+        err_set(err, dial_fails, "port is not open");
+        err->reason = dial_reason;
+        return -1;
+    }
     fd = sock_open(&upstream.addr, err);
     CHECK_INT(co_connect(fd, &upstream.addr.sa, upstream.addr.len, until), 0);
     return TAKE(fd, -1);
@@ -357,6 +361,7 @@ static void frame(void *arg)
 
     client_init(&client);
     dial_fails = ERR_NONE;
+    dial_reason = ERR_REASON_NONE;
     router = router_open(NULL, false);
     api = (struct api){ .router = router };
     front_server = (struct httpd){ .tables = tables, .ctx = &api, .first = router_first };
@@ -524,7 +529,9 @@ static void cannot(void)
     has("\"message\":\"The sandbox is running but port is not open\",\"port\":81,\"code\":502}");
     dial_fails = ERR_UNAVAILABLE;
     CHECK_INT(ask("/", "h", E2B_TO(OTH, "49983")), 503);
-    dial_fails = ERR_NOT_FOUND;
+    dial_fails = ERR_NOT_FOUND; /* of its socket, say */
+    CHECK_INT(ask("/", "h", E2B_TO(OTH, "49983")), 503);
+    dial_reason = ERR_NO_SANDBOX;
     CHECK_INT(ask("/", "h", E2B_TO(OTH, "49983")), 502);
     has("was not found");
 }

@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +84,59 @@ static void in_loop(void (*fn)(void *))
     close(cwd);
 }
 
+/* A grandchild whose parent has ended: it has fallen to us. */
+static pid_t make_orphan(void)
+{
+    int told[2];
+    pid_t between, pid = 0;
+
+    CHECK_INT(pipe(told), 0);
+    between = fork();
+    if (!between) {
+        pid = fork();
+        if (!pid) {
+            close(told[0]);
+            close(told[1]);
+            pause();
+        }
+        _exit(write(told[1], &pid, sizeof(pid)) != sizeof(pid));
+    }
+    CHECK_INT(read(told[0], &pid, sizeof(pid)), sizeof(pid));
+    CHECK_INT(waitpid(between, NULL, 0), between);
+    close(told[0]);
+    close(told[1]);
+    return pid;
+}
+
+static void adopt_cases(void *arg)
+{
+    struct rlimit was, low = { 0 };
+    struct err err = { 0 };
+    struct child c = { 0 };
+    pid_t pid;
+
+    (void)arg;
+    CHECK_INT(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), 0);
+    CHECK_INT(child_adopt(&c, getppid(), &err), -1); /* somebody else's */
+    pid = make_orphan();
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &was), 0);
+    low.rlim_max = was.rlim_max;
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &low), 0);
+    CHECK_INT(child_adopt(&c, pid, &err), -1); /* no descriptor to be had: it lives all the same */
+    CHECK_INT(err.code, ERR_LIMIT);
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &was), 0);
+    CHECK_INT(child_adopt(&c, pid, &err), 0);
+    CHECK_INT(child_wait(&c, co_in(20)), -1);
+    CHECK_INT(errno, ETIMEDOUT);
+    CHECK_INT(kill(pid, SIGTERM), 0);
+    CHECK_INT(child_wait(&c, co_in(5000)), 0);
+    CHECK_INT(WTERMSIG(c.status), SIGTERM);
+    child_forget(&c);
+    CHECK_INT(prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0), 0);
+}
+
 TEST(exit_codes_signals_and_failures_to_start_are_told_exactly) { in_loop(run_cases); }
 
 TEST(a_status_that_the_reaper_collected_reaches_its_waiter) { in_loop(reap_case); }
+
+TEST(a_process_that_has_fallen_to_us_is_waited_for_as_one_of_ours) { in_loop(adopt_cases); }

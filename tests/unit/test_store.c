@@ -479,3 +479,29 @@ STORE_TEST(pruning_forgets_the_old_ended_ones_with_events_and_keys_and_no_number
     OK(s->ops->event_list(s, live.id, last, 9, list_event, &l, &err));
     CHECK_INT(l.n, 1);
 }
+
+static int add_orphan(void *arg, const struct orphan_row *o)
+{
+    buf_printf(arg, "%s %lld %s;", o->id, (long long)o->found_ms, o->reason);
+    return 0;
+}
+
+STORE_TEST(a_machine_without_a_row_is_listed_since_it_was_found)
+{
+    AUTO(buf_free) struct buf got = { 0 };
+    struct orphan_row a = { .id = "i00000000000000000001", .found_ms = 5, .reason = "one" };
+    struct orphan_row b = { .id = "i00000000000000000002", .found_ms = 4, .reason = "two" };
+
+    OK(s->ops->orphan_put(s, &a, &err));
+    OK(s->ops->orphan_put(s, &b, &err));
+    a.found_ms = 9; /* it keeps its first */
+    memcpy(a.reason, "new", 4);
+    OK(s->ops->orphan_put(s, &a, &err));
+    OK(s->ops->orphan_list(s, add_orphan, &got, &err));
+    CHECK_STR(buf_cstr(&got), "i00000000000000000002 4 two;i00000000000000000001 5 new;");
+    OK(s->ops->orphan_remove(s, b.id, &err));
+    OK(s->ops->orphan_remove(s, b.id, &err));
+    got.len = 0;
+    OK(s->ops->orphan_list(s, add_orphan, &got, &err));
+    CHECK_STR(buf_cstr(&got), "i00000000000000000001 5 new;");
+}

@@ -192,6 +192,106 @@ TEST(a_step_that_fails_undoes_itself_and_keeps_those_before_it)
     sqlite_shut(&c);
 }
 
+/* ---- the way back ---- */
+
+static const char *beside(const char *path, const char *suffix)
+{
+    static char out[200];
+
+    snprintf(out, sizeof(out), "%s%s", path, suffix);
+    return out;
+}
+
+/* A database as the release before this one left it: all steps but the last. */
+static const char *of_last_release(void)
+{
+    static const char *const none[] = { NULL };
+    static struct migration steps[32];
+    const char *path = scratch_path("last.db");
+    int n = sqlite_newest(sqlite_migrations) - 1;
+    struct conn c;
+
+    memcpy(steps, sqlite_migrations, (size_t)n * sizeof(*steps));
+    write_at(path, 0, "", 0);
+    OK(sqlite_open(&c, path, none, &err));
+    OK(sqlite_migrate(&c, steps, &err));
+    OK(sqlite_exec(&c, "INSERT INTO users VALUES (1, 'ann', 'admin', '', 0, 5, 0)", &err));
+    sqlite_shut(&c);
+    return path;
+}
+
+TEST(a_copy_is_kept_before_the_tables_change)
+{
+    const char *path = of_last_release();
+    int last = sqlite_newest(sqlite_migrations) - 1;
+    static const char *const none[] = { NULL };
+    char kept[200], suffix[32];
+    struct conn c;
+    struct store *s;
+    struct stat st;
+    struct user u;
+
+    snprintf(suffix, sizeof(suffix), ".schema-%d", last);
+    snprintf(kept, sizeof(kept), "%s", beside(path, suffix));
+    write_at(kept, 0, "of an attempt that failed", 25);
+    write_at(beside(path, ".schema-1"), 0, "of long ago", 11);
+    s = open_at(path);
+    OK(s->ops->user_get(s, "ann", &u, &err));
+    CHECK(access(beside(path, ".schema-1"), F_OK)); /* one is enough */
+    store_closep(&s);
+    CHECK_INT(stat(kept, &st), 0);
+    CHECK_INT(st.st_mode & 0777, 0600);
+    OK(sqlite_open(&c, kept, none, &err));
+    CHECK_INT(ask(&c, "PRAGMA user_version"), last);
+    CHECK_INT(ask(&c, "SELECT count(*) FROM users WHERE name = 'ann'"), 1);
+    sqlite_shut(&c);
+    CHECK_INT(unlink(kept), 0);
+    s = open_at(path); /* nothing changes any more */
+    CHECK(access(kept, F_OK));
+    store_closep(&s);
+}
+
+TEST(a_new_database_has_no_copy)
+{
+    const char *path = filled(1);
+
+    CHECK(access(beside(path, ".schema-0"), F_OK));
+    CHECK(access(beside(path, ".schema-1"), F_OK));
+}
+
+TEST(without_a_copy_the_tables_stay_as_they_are)
+{
+    const char *path = of_last_release();
+    char in_the_way[200], suffix[32];
+    struct store *s;
+
+    snprintf(suffix, sizeof(suffix), ".schema-%d", sqlite_newest(sqlite_migrations) - 1);
+    snprintf(in_the_way, sizeof(in_the_way), "%s", beside(path, suffix));
+    CHECK_INT(mkdir(in_the_way, 0700), 0);
+    refused(path, ERR_INVALID, suffix);
+    CHECK_INT(rmdir(in_the_way), 0);
+    s = open_at(path);
+    store_closep(&s);
+}
+
+TEST(a_database_is_found_before_it_is_opened)
+{
+    const char *path = scratch_path("found.db");
+    struct store *s;
+
+    CHECK_INT(store_sqlite_found(path, &err), 0);
+    write_at(path, 0, "", 0);
+    CHECK_INT(store_sqlite_found(path, &err), 0);
+    write_at(path, 0, "short", 5);
+    CHECK_INT(store_sqlite_found(path, &err), 1); /* damaged, not missing */
+    path = filled(1);
+    CHECK_INT(store_sqlite_found(path, &err), 1);
+    s = open_at(path);
+    CHECK_INT(store_sqlite_found(path, &err), 1);
+    store_closep(&s);
+    CHECK_INT(store_sqlite_found(of_last_release(), &err), 1);
+}
+
 /* ---- refused, and left as it is ---- */
 
 static void refused_untouched(const char *path, enum err_code code, const char *says)

@@ -51,7 +51,7 @@ TEST(host_is_always_there_and_cannot_be_changed)
     CHECK_INT(kind_of("host"), TEMPLATE_HOST);
     CHECK_INT(add("host", "/tmp", &err), -1);
     CHECK_INT(err.code, ERR_INVALID);
-    CHECK_INT(template_remove(data, "host", &err), -1);
+    CHECK_INT(template_remove(data, "host", NULL, NULL, &err), -1);
     CHECK_INT(err.code, ERR_INVALID);
     end();
 }
@@ -75,7 +75,7 @@ TEST(aliases_mean_host_until_one_of_that_name_is_added)
     CHECK_INT(add("base", below("root"), &err), 0);
     CHECK_INT(kind_of("base"), TEMPLATE_DIRECTORY);
     CHECK_INT(kind_of("ubuntu"), TEMPLATE_HOST);
-    CHECK_INT(template_remove(data, "base", &err), 0);
+    CHECK_INT(template_remove(data, "base", NULL, NULL, &err), 0);
     CHECK_INT(kind_of("base"), TEMPLATE_HOST);
     end();
 }
@@ -92,7 +92,7 @@ TEST(a_name_is_checked_before_it_meets_the_file_system)
         CHECK_INT(kind_of(bad[i]), -ERR_INVALID);
         CHECK_INT(add(bad[i], "/tmp", &err), -1);
         CHECK_INT(err.code, ERR_INVALID);
-        CHECK_INT(template_remove(data, bad[i], &err), -1);
+        CHECK_INT(template_remove(data, bad[i], NULL, NULL, &err), -1);
         CHECK_INT(err.code, ERR_INVALID);
     }
     memset(longest, 'a', sizeof(longest));
@@ -174,7 +174,7 @@ TEST(host_may_be_had_under_another_name_with_defaults_of_its_own)
     CHECK_STR(t.name, "base");
     CHECK_STR(t.user, "root");
     CHECK(t.root < 0 && t.lock >= 0 && !t.source);
-    CHECK_INT(template_remove(data, "base", &err), -1); /* in use */
+    CHECK_INT(template_remove(data, "base", NULL, NULL, &err), -1); /* in use */
     CHECK_INT(err.code, ERR_CONFLICT);
     template_close(&t);
     CHECK_INT(template_open(data, "host", &t, &err), 0);
@@ -185,7 +185,44 @@ TEST(host_may_be_had_under_another_name_with_defaults_of_its_own)
     CHECK_STR(list[0].name,
               "host"); /* though "base" is of its kind, and before it in the alphabet */
     template_list_free(list, n);
-    CHECK_INT(template_remove(data, "base", &err), 0);
+    CHECK_INT(template_remove(data, "base", NULL, NULL, &err), 0);
+    end();
+}
+
+static void unreadable(const char *name, const char *word)
+{
+    struct template t = { 0 };
+    struct err err = { 0 };
+
+    CHECK_INT(template_open(data, name, &t, &err), -1);
+    CHECK_INT(err.code, ERR_PRECONDITION);
+    if (!strstr(err.msg, word) || !strstr(err.msg, name))
+        test_fail(__FILE__, __LINE__, "'%s' does not name %s of %s", err.msg, word, name);
+}
+
+/* An alias as well: who added a template of that name does not mean the machine's own files. */
+TEST(a_template_that_cannot_be_read_is_an_error_by_whatever_name)
+{
+    static const char *const names[] = { "base", "ubuntu", "mine" };
+    char root[256], elsewhere[256];
+    struct err err = { 0 };
+
+    begin();
+    snprintf(root, sizeof(root), "%s", below("root"));
+    snprintf(elsewhere, sizeof(elsewhere), "%s", below("elsewhere"));
+    CHECK_INT(mkdir(root, 0755), 0);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char file[64];
+
+        CHECK_INT(add(names[i], root, &err), 0);
+        CHECK_INT(rename(root, elsewhere), 0); /* on a disk that is not mounted */
+        unreadable(names[i], root);
+        CHECK_INT(rename(elsewhere, root), 0);
+        CHECK_INT(kind_of(names[i]), TEMPLATE_DIRECTORY);
+        snprintf(file, sizeof(file), "templates/%s/template.json", names[i]);
+        CHECK_INT(unlink(below(file)), 0);
+        unreadable(names[i], "template.json");
+    }
     end();
 }
 
@@ -218,12 +255,12 @@ TEST(a_template_in_use_is_not_removed)
     CHECK_INT(template_open(data, "x", &one, &err), 0);
     CHECK_INT(template_open(data, "x", &two, &err), 0); /* any number of users */
     template_close(&one);
-    CHECK_INT(template_remove(data, "x", &err), -1);
+    CHECK_INT(template_remove(data, "x", NULL, NULL, &err), -1);
     CHECK_INT(err.code, ERR_CONFLICT);
     template_close(&two);
-    CHECK_INT(template_remove(data, "x", &err), 0);
+    CHECK_INT(template_remove(data, "x", NULL, NULL, &err), 0);
     CHECK_INT(kind_of("x"), -ERR_NOT_FOUND);
-    CHECK_INT(template_remove(data, "x", &err), -1);
+    CHECK_INT(template_remove(data, "x", NULL, NULL, &err), -1);
     CHECK_INT(err.code, ERR_NOT_FOUND);
     CHECK_INT(access(below("root"), F_OK), 0); /* a directory template's source is not ours */
     end();
@@ -349,7 +386,7 @@ TEST(a_damaged_record_is_named_and_hides_no_other)
     log_level = LOG_INFO;
     CHECK_INT(n, 2);
     template_list_free(list, n);
-    CHECK_INT(template_remove(data, "x", &err), 0);
+    CHECK_INT(template_remove(data, "x", NULL, NULL, &err), 0);
     end();
 }
 

@@ -10,6 +10,13 @@ static struct buf bytes, unknown;
 static struct err err;
 static uint32_t version;
 
+static const struct order_mark a_mark = { .claim = ORDER_CLAIMED,
+                                          .store = "store0",
+                                          .owner = "alice",
+                                          .uuid = "0e4a5f3c-0000-4000-8000-000000000000",
+                                          .token = "secret",
+                                          .flags = ORDER_PUBLIC };
+
 static void fresh(enum keep_verb verb)
 {
     q = (struct keep_request){ .verb = verb, .serial = 0x1122334455667788, .id = "a1" };
@@ -30,6 +37,10 @@ static void fresh(enum keep_verb verb)
         q.u.freeze.files_only = 1;
     if (verb == KEEP_LIMITS || verb == KEEP_THAW)
         q.u.limits.lifetime_ms = 77000;
+    if (verb == KEEP_LIMITS)
+        q.u.mark = a_mark;
+    if (verb == KEEP_CREATE)
+        q.u.create.mark = a_mark;
     if (verb == KEEP_TEMPLATES)
         memcpy(q.u.after, "base", 5);
     if (verb == KEEP_HELLO)
@@ -44,8 +55,18 @@ static int read_back(void)
     return wire_read_request(buf_str(&bytes), &back, &version, &unknown, &err);
 }
 
+/* Version 2 has no word for it: whose one is stays unknown. */
+static void check_mark(const struct order_mark *got, const struct order_mark *want)
+{
+    const struct order_mark none = { 0 };
+
+    CHECK(!memcmp(got, version == 2 ? &none : want, sizeof(*got)));
+}
+
 static void check_same(void)
 {
+    check_mark(&back.u.mark, &q.u.mark);
+    check_mark(&back.u.create.mark, &q.u.create.mark);
     CHECK_INT(back.verb, q.verb);
     CHECK(back.serial == q.serial);
     CHECK_STR(back.id, q.id);
@@ -136,6 +157,14 @@ TEST(every_reply_comes_back_in_every_version)
         fill_state(&reply.u.state);
         send_reply(v);
         CHECK(!memcmp(&said.u.state, &reply.u.state, sizeof(said.u.state)));
+        reply.u.state.mark = a_mark;
+        reply.u.state.flags = ORDER_STAY;
+        reply.u.state.astray = 1;
+        send_reply(v);
+        check_mark(&said.u.state.mark, &a_mark);
+        CHECK_INT(said.u.state.flags, v == 2 ? 0 : ORDER_STAY);
+        CHECK_INT(said.u.state.astray, v > 2);
+        fill_state(&reply.u.state);
         reply.kind = KEEP_ENDED;
         reply.reason = ENDED_MEMORY;
         reply.status = ~0u;
@@ -169,6 +198,23 @@ TEST(every_reply_comes_back_in_every_version)
         reply = (struct keep_reply){ .kind = KEEP_REPLY, .code = ERR_LIMIT, .message = "no more" };
         send_reply(v);
     }
+}
+
+TEST(a_reason_is_told_where_the_version_has_one_and_absent_it_is_none)
+{
+    reply = (struct keep_reply){
+        .kind = KEEP_REPLY, .code = ERR_NOT_FOUND, .why = ERR_NO_SANDBOX, .message = "no sandbox a"
+    };
+    send_reply(KEEP_VERSION);
+    CHECK_INT(said.why, ERR_NO_SANDBOX);
+    send_reply(2);
+    CHECK_INT(said.why, ERR_REASON_NONE);
+    reply.why = 77; /* a later release's */
+    send_reply(KEEP_VERSION);
+    CHECK_INT(said.code, ERR_NOT_FOUND);
+    reply.why = 0;
+    send_reply(KEEP_VERSION);
+    CHECK_INT(said.why, ERR_REASON_NONE);
 }
 
 TEST(the_longest_record_fits)

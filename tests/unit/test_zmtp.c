@@ -152,6 +152,54 @@ static void run_large(void *arg)
 
 TEST(a_large_part_comes_whole) { test_co(run_large, NULL); }
 
+static void passes_over(struct script *s)
+{
+    struct zmtp z = { 0 };
+    struct err err = { 0 };
+
+    (void)s;
+    CHECK_INT(dial(&z, ZMTP_SUB, &err), 0);
+    CHECK_INT(zmtp_read(&z, co_in(NET_MS), &err), 1);
+    CHECK_INT(z.in.parts.n, 2);
+    CHECK(str_is(zmtp_part(&z.in.parts, 1), "bc"));
+    CHECK_INT(z.in.skipped, 2);
+    CHECK(z.in.parts.bytes.cap < 100000);
+    CHECK_INT(zmtp_read(&z, co_in(NET_MS), &err), 0);
+    zmtp_finish(&z);
+}
+
+static void add_part(struct buf *b, bool more, size_t n)
+{
+    unsigned char head[ZMTP_HEADER_MAX];
+
+    buf_add(b, head, zmtp_encode_header(head, more, false, n));
+    for (size_t i = 0; i < n; i++)
+        buf_putc(b, 'z');
+}
+
+/* One of them in one part, and one that is too large only with its last. */
+static void run_passes_over(void *arg)
+{
+    struct buf b = { 0 };
+    struct script s = { .type = "XPUB", .want = ZMTP_GREETING + 45 };
+
+    (void)arg;
+    add_part(&b, true, 3);
+    add_part(&b, true, 200000);
+    add_part(&b, false, 5);
+    add_part(&b, true, 60000);
+    add_part(&b, false, 60000);
+    buf_add_str(&b, STR("\1\1a\0\2bc"));
+    s.then = buf_str(&b);
+    with_script(&s, passes_over);
+    buf_free(&b);
+}
+
+TEST(a_message_beyond_the_bound_is_passed_over_and_the_next_one_read)
+{
+    test_co(run_passes_over, NULL);
+}
+
 static void refused(struct script *s)
 {
     struct zmtp z = { 0 };
@@ -180,7 +228,6 @@ static const struct {
     { "PUB", BYTES("") },
     { "ROUTER", BYTES("\xf0\0") },                             /* flags that nobody knows */
     { "ROUTER", BYTES("\2\xff\xff\xff\xff\xff\xff\xff\xff") }, /* as much as there can be */
-    { "ROUTER", BYTES("\2\0\0\0\0\0\2\0\0") },                 /* more than the bound */
     { "ROUTER", BYTES("\5\3abc") },                            /* a command in pieces */
 };
 
@@ -222,6 +269,121 @@ static void run_sends(void *arg)
 }
 
 TEST(a_message_is_sent_in_its_parts) { test_co(run_sends, NULL); }
+
+/* ---- heartbeats ---- */
+
+static struct zmtp beating;
+static bool beat_over;
+
+static void read_beats(void *arg)
+{
+    struct err err = { 0 };
+
+    (void)arg;
+    while (zmtp_read(&beating, NEVER, &err) > 0)
+        ;
+    beat_over = true;
+}
+
+static int peer_of_beats(void)
+{
+    int fd = co_accept(listener);
+
+    CHECK(fd >= 0);
+    greet(fd, "ROUTER");
+    return fd;
+}
+
+static void dial_beating(void *arg)
+{
+    struct err err = { 0 };
+
+    CHECK_INT(dial(&beating, ZMTP_DEALER, &err), 0);
+    CHECK_INT(co_go(read_beats, NULL, NULL), 0);
+    *(bool *)arg = true;
+}
+
+/* Everything that the client has sent, as messages and commands. */
+static void take_frames(int fd, size_t *messages, size_t *large, struct buf *commands)
+{
+    struct zmtp_parser in = { .max = 1 << 20 };
+    struct err err = { 0 };
+    char bytes[8192];
+    ssize_t n;
+
+    while ((n = co_read(fd, bytes, sizeof(bytes), co_in(NET_MS))) > 0)
+        for (ssize_t at = 0, r; at < n; at += r) {
+            enum zmtp_event event;
+
+            r = zmtp_feed(&in, bytes + at, (size_t)(n - at), &event, &err);
+            if (r < 0)
+                test_fail(__FILE__, __LINE__, "the frames are mixed up: %s", err.msg);
+            if (event == ZMTP_COMMAND)
+                buf_add_str(commands, buf_str(&in.text));
+            if (event == ZMTP_MESSAGE) {
+                ++*messages;
+                *large += zmtp_part(&in.parts, 0).n == 70000;
+            }
+        }
+    CHECK_INT(n, 0);
+    zmtp_parser_free(&in);
+}
+
+static void send_large(void *arg)
+{
+    static char bytes[70000];
+    struct str part = { bytes, sizeof(bytes) };
+    struct err err = { 0 };
+
+    CHECK_INT(zmtp_send(&beating, &part, 1, co_in(NET_MS), &err), 0);
+    *(bool *)arg = true;
+    zmtp_break(&beating);
+}
+
+/* The socket is full when the ping comes, and somebody begins to send behind it. */
+static void run_beats(void *arg)
+{
+    unsigned char hello[ZMTP_GREETING];
+    size_t messages = 0, large = 0, filled = 0;
+    struct buf commands = { 0 };
+    bool dialled = false, sent = false;
+    int fd;
+
+    (void)arg;
+    begin();
+    CHECK_INT(co_go(dial_beating, &dialled, NULL), 0);
+    fd = peer_of_beats();
+    CHECK_INT(co_read_full(fd, hello, sizeof(hello), co_in(NET_MS)), sizeof(hello));
+    while (!dialled)
+        CHECK_INT(co_sleep(co_in(5)), 0);
+    net_put(fd, STR("\4\7\4PING\0\1")); /* with room */
+    CHECK_INT(co_sleep(co_in(30)), 0);
+    while (send(beating.conn.fd, "\0\1x", 3, MSG_DONTWAIT) == 3)
+        filled++;
+    net_put(fd, STR("\4\11\4PING\0\1no")); /* without */
+    CHECK_INT(co_sleep(co_in(30)), 0);
+    CHECK_INT(co_go(send_large, &sent, NULL), 0);
+    CHECK_INT(co_sleep(co_in(30)), 0);
+    net_put(fd, STR("\4\11\4PING\0\1in")); /* in the middle of a message */
+    CHECK_INT(co_sleep(co_in(30)), 0);
+    take_frames(fd, &messages, &large, &commands);
+    while (!beat_over)
+        CHECK_INT(co_sleep(co_in(5)), 0);
+    CHECK(sent);
+    CHECK_INT(large, 1);
+    CHECK_INT(messages, filled + 1);
+    CHECK(str_starts(buf_str(&commands), "\5READY"));
+    CHECK(memmem(commands.data, commands.len, "\4PONG", 5));
+    buf_free(&commands);
+    zmtp_finish(&beating);
+    co_close(fd);
+    end();
+}
+
+TEST(a_heartbeat_is_answered_and_never_between_two_halves_of_a_message)
+{
+    test_co(run_beats, NULL);
+}
 
 static void run_nobody(void *arg)
 {

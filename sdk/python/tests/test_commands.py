@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
 import time
 
 import pytest
@@ -62,6 +64,43 @@ def test_a_timeout_ends_one_that_has_not_read_its_input(sandbox):
     with pytest.raises(cove.DeadlineError):
         sandbox.commands.run("sleep 100", input=b"x" * 5_000_000, timeout=1)
     assert sandbox.commands.list() == []
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """A request with input gives up after half a second, not 45."""
+    monkeypatch.setattr("cove._sync.commands._INPUT_SHARE", 0.5 / 60)
+
+
+def test_a_command_may_read_its_input_when_it_likes(sandbox, brief):
+    data = random.Random(1).randbytes(300_000)
+    result = sandbox.commands.run(
+        "sleep 1; head -c100000 | wc -c; sleep 0.8; sha256sum", input=data, timeout=None
+    )
+    rest = hashlib.sha256(data[100_000:]).hexdigest()  # nothing twice, nothing left out
+    assert result.stdout == f"100000\n{rest}  -\n"
+
+
+def test_input_ends_with_the_command_though_another_holds_it(sandbox, brief):
+    since = time.monotonic()
+    result = sandbox.commands.run("sleep 100 & exit 3", input=b"x" * 5_000_000, timeout=None)
+    assert result.exit_code == 3 and time.monotonic() - since < 20
+    sandbox.commands.run("pkill sleep")
+
+
+def test_writing_to_one_that_never_reads_is_late(sandbox, brief):
+    running = sandbox.commands.start("sleep 100", stdin=True)
+    with pytest.raises(cove.DeadlineError, match="read its input"):
+        running.write(b"x" * 300_000)
+    running.kill()
+    running.close()
+
+
+def test_a_connection_that_is_silent_is_made_again(sandbox, monkeypatch):
+    """The server says each 50 s that a stream lives: here that is too seldom."""
+    monkeypatch.setattr("cove._sync.guest._SILENCE_S", 0.4)
+    result = sandbox.commands.run("echo begun; sleep 1.5; echo done", timeout=None)
+    assert (result.stdout, result.exit_code) == ("begun\ndone\n", 0)
 
 
 def test_callbacks_hear_output_while_it_runs(sandbox):

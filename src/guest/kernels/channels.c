@@ -184,7 +184,7 @@ static void read_link(void *arg)
     struct err err = { 0 };
 
     free(arg);
-    while (zmtp_read(z, NEVER, &err) > 0 && r.links->owner) {
+    while (r.links->owner && zmtp_read(z, NEVER, &err) > 0 && r.links->owner) {
         struct message *m = message_take(&z->in.parts, r.channel, &r.links->engine->signer, &err);
 
         if (m)
@@ -198,6 +198,8 @@ static void read_link(void *arg)
             if (co_cond_wait(&r.links->owner->kernel->drained, NEVER))
                 break;
     }
+    if (r.links->owner) /* nothing comes by it any more: the next request has new ones made */
+        drop_links(r.links->owner);
     links_put(r.links);
 }
 
@@ -264,11 +266,11 @@ static int connect_links(struct channels *c, struct err *err)
         return -1;
     l = xcalloc(1, sizeof(*l));
     *l = (struct links){ .refs = 1, .engine = e, .owner = c };
-    if (dial(l, err)) {
+    if (dial(l, err) && !e->dead) {
         links_put(l);
         return -1;
     }
-    if (c->kernel->engine != e) { /* restarted meanwhile: once more, by the caller */
+    if (c->kernel->engine != e || e->dead) { /* restarted meanwhile: once more, by the caller */
         links_put(l);
         return 0;
     }
@@ -329,6 +331,8 @@ static int forward(struct channels *c, const struct ws_message *m, struct err *e
     l = c->links;
     l->refs++;
     result = request_send(r, &l->link[r->channel], &l->engine->signer, co_in(SEND_MS), err);
+    if (result && l->owner) /* in the middle of a message, maybe: whoever comes back has new ones */
+        drop_links(l->owner);
     links_put(l);
     return result && c->kernel->engine && !c->kernel->restarting && !c->kernel->engine->dead ? -1
                                                                                              : 0;

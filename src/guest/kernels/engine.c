@@ -15,9 +15,10 @@
 #include "guest/kernels/scan.h"
 #include "guest/services/python.h"
 
-enum { PROBE_MS = 20, SEND_MS = 30000, TERM_MS = 2000, KILL_MS = 5000 };
+enum { PROBE_MS = 20, SEND_MS = 30000, TERM_MS = 2000, KILL_MS = 5000, WATCH_MS = 200 };
 enum { LAST_MS = 1000 }; /* when the service itself has to end */
 enum { NO_IPYKERNEL = 78 };
+enum { RELINKS = 5, STEADY_MS = 10000 };
 
 /* ---- life ---- */
 
@@ -46,7 +47,6 @@ void engine_put(struct engine *e)
     environment_put(e->environment);
     free(e->file);
     free(e->base);
-    co_close(e->pidfd);
     free(e);
 }
 
@@ -90,28 +90,76 @@ struct reader {
     enum channel channel;
 };
 
-static void read_link(void *arg)
+/* Until the end: 0, or -1 with err. */
+static int read_messages(struct engine *e, enum channel channel, struct err *err)
 {
-    struct reader r = *(struct reader *)arg;
-    struct engine *e = r.engine;
-    struct zmtp *z = &e->link[r.channel];
-    struct err err = { 0 };
+    struct zmtp *z = &e->link[channel];
+    uint64_t skipped = 0;
     int got;
 
-    free(arg);
-    while ((got = zmtp_read(z, NEVER, &err)) > 0) {
-        struct message *m = message_take(&z->in.parts, r.channel, &e->signer, &err);
+    while ((got = zmtp_read(z, NEVER, err)) > 0) {
+        struct message *m = message_take(&z->in.parts, channel, &e->signer, err);
 
+        if (z->in.skipped != skipped)
+            log_warn("dropped", KV("kernel", e->file),
+                     KV("error", "a message larger than kernel.message-bytes"));
+        skipped = z->in.skipped;
         if (!m) { /* a kernel that sends garbage harms nobody but its own clients */
-            log_warn("dropped", KV("kernel", e->file), KV("error", err.msg));
+            log_warn("dropped", KV("kernel", e->file), KV("error", err->msg));
             continue;
         }
-        if (r.channel == CHANNEL_IOPUB)
+        if (channel == CHANNEL_IOPUB)
             on_iopub(e, m);
         else
             on_reply(e, m);
         message_put(m);
     }
+    return got;
+}
+
+struct dial { /* how a link of ours is connected */
+    char address[160], identity[33];
+    enum zmtp_role role;
+};
+
+static struct dial dial_of(const struct engine *e, enum channel channel)
+{
+    struct dial d = { .role = channel == CHANNEL_IOPUB ? ZMTP_SUB : ZMTP_DEALER };
+
+    engine_address(e, channel, d.address, sizeof(d.address));
+    if (channel != CHANNEL_IOPUB)
+        id_hex(d.identity, 32);
+    return d;
+}
+
+/* A socket that broke is no kernel that ended: what it knows is in its process, and that lives. */
+static int relink(struct engine *e, enum channel channel, struct err *err)
+{
+    struct dial d = dial_of(e, channel);
+
+    if (zmtp_redial(&e->link[channel], d.address, d.role, str_of(d.identity), &e->dead,
+                    co_in(kernels_limits.start_ms), err))
+        return -1;
+    log_info("kernel socket made anew", KV("kernel", e->file),
+             KV("channel", channel_names[channel]));
+    return 0;
+}
+
+static void read_link(void *arg)
+{
+    struct reader r = *(struct reader *)arg;
+    struct engine *e = r.engine;
+    struct err err = { 0 };
+    int64_t since;
+    int got, quick = 0;
+
+    free(arg);
+    do {
+        since = co_now();
+        got = read_messages(e, r.channel, &err);
+        quick = co_now() - since < STEADY_MS ? quick + 1 : 0;
+    } while (e->ready && !e->dead && !e->stopping && quick < RELINKS && !co_cancelled() &&
+             !relink(e, r.channel, &err));
     if (got < 0 && !e->dead && !e->stopping) {
         log_warn("kernel socket", KV("kernel", e->file), KV("error", err.msg));
         engine_kill(e); /* no way to hear it any more */
@@ -121,14 +169,10 @@ static void read_link(void *arg)
 
 static int open_link(struct engine *e, enum channel channel, int64_t until, struct err *err)
 {
-    bool hears = channel == CHANNEL_IOPUB;
+    struct dial d = dial_of(e, channel);
     struct reader *r;
-    char address[160], identity[33] = "";
 
-    engine_address(e, channel, address, sizeof(address));
-    if (!hears)
-        id_hex(identity, 32);
-    if (zmtp_dial(&e->link[channel], address, hears ? ZMTP_SUB : ZMTP_DEALER, str_of(identity),
+    if (zmtp_dial(&e->link[channel], d.address, d.role, str_of(d.identity),
                   (uint64_t)kernels_limits.message_bytes, &e->dead, until, err))
         return -1;
     r = xmalloc(sizeof(*r));
@@ -160,6 +204,13 @@ static int probe(struct engine *e, int64_t until, struct err *err)
     return 0;
 }
 
+static void give_up(struct engine *e, const struct err *err)
+{
+    if (!e->dead) /* then it is known better */
+        snprintf(e->why, sizeof(e->why), "%s", err->msg);
+    engine_kill(e);
+}
+
 static void bring_up(void *arg)
 {
     struct engine *e = arg;
@@ -168,17 +219,16 @@ static void bring_up(void *arg)
 
     if (open_link(e, CHANNEL_IOPUB, until, &err) || open_link(e, CHANNEL_SHELL, until, &err) ||
         open_link(e, CHANNEL_CONTROL, until, &err)) {
-        snprintf(e->why, sizeof(e->why), "%s", err.msg);
-        engine_kill(e);
+        give_up(e, &err);
     } else {
         e->connected = true;
-        if (probe(e, until, &err)) {
-            snprintf(e->why, sizeof(e->why), "%s", err.msg);
-            engine_kill(e);
-        } else {
+        if (probe(e, until, &err))
+            give_up(e, &err);
+        else
             e->ready = true;
-        }
     }
+    e->late = !e->ready && !e->dead && co_now() >= until;
+    engine_started(e);
     co_cond_wake(&e->changed);
     engine_put(e);
 }
@@ -311,11 +361,32 @@ static void note_missing(struct engine *e)
 {
     const struct strs *argv = &e->spec->argv;
 
-    if (argv->n > 1 && str_starts(str_of(argv->items[1]), kernels.dir) && !e->why[0] &&
-        WIFEXITED(e->child.status) && WEXITSTATUS(e->child.status) == NO_IPYKERNEL)
+    if (argv->n > 1 && str_starts(str_of(argv->items[1]), kernels.dir) &&
+        WIFEXITED(e->child.status) && WEXITSTATUS(e->child.status) == NO_IPYKERNEL) {
         snprintf(e->why, sizeof(e->why),
                  "there is no ipykernel; install it in the sandbox or its template, or "
                  "type `" PYTHON_COMMAND "` on the machine that runs Cove");
+        e->hopeless = true;
+    }
+}
+
+static void describe_end(const struct engine *e, char *out, size_t n)
+{
+    int status = e->child.status;
+
+    if (WIFSIGNALED(status))
+        snprintf(out, n, "signal %s",
+                 sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?");
+    else
+        snprintf(out, n, "status %d", WEXITSTATUS(status));
+}
+
+/* Until it has ended, and nothing else: that it cannot be watched for want of memory or descriptors
+ * is no end. Cancelled, the service ends, and so does it. */
+static void await_end(struct engine *e)
+{
+    while (child_wait(&e->child, NEVER) && !co_cancelled())
+        co_sleep(co_in(WATCH_MS));
 }
 
 /* Waits for the process and tells whoever it concerns. */
@@ -323,23 +394,24 @@ void engine_watch(void *arg)
 {
     struct engine *e = arg;
     struct kernel *owner;
+    char end[40];
 
-    if (e->forked)
-        while (!co_wait(e->pidfd, CO_IN, NEVER) && !engine_gone(e))
-            ;
-    else
-        child_wait(&e->child, NEVER);
+    await_end(e);
+    describe_end(e, end, sizeof(end));
     if (!e->forked && !e->ready)
         note_missing(e);
+    if (!e->ready && !e->why[0])
+        snprintf(e->why, sizeof(e->why), "it ended while it started (%s)", end);
     e->dead = true;
     kill(-e->pid, SIGKILL); /* what it left behind in its group */
-    if (!e->forked)
-        child_forget(&e->child);
+    child_forget(&e->child);
+    engine_started(e);
     for (int i = 0; i < CHANNELS; i++)
         zmtp_break(&e->link[i]);
     co_cond_wake(&e->changed);
     owner = e->owner;
-    log_info("kernel ended", KV("file", e->file), KVI("pid", e->pid), KV("why", e->why));
+    log_info("kernel ended", KV("file", e->file), KVI("pid", e->pid), KV("by", end),
+             KV("why", e->why));
     if (owner && !e->stopping)
         kernel_engine_died(owner, e);
     if (kernels.parked == e)

@@ -25,21 +25,31 @@ struct engine {
     unsigned port[CHANNELS];
     char key[65];
     struct signer signer;
-    bool forked;
-    struct child child; /* where we started it ourselves */
+    bool forked; /* by a warmed parent; else we executed its command line */
+    struct child child;
     pid_t pid;
-    int pidfd;                  /* where a warmed parent did */
+    struct list starting;       /* in kernels.starting while it starts */
+    int64_t began_at;           /* co_now() */
     struct zmtp link[CHANNELS]; /* ours: shell, control and iopub */
     bool connected, heard;      /* the links are up; something came on iopub */
     bool ready, dead, stopping;
-    char why[256]; /* why it is dead before it was ready */
+    bool late, hopeless; /* it did not answer in time; another one would end as it did */
+    char why[256];       /* why it is dead before it was ready */
     struct co_cond changed;
     struct list asking; /* struct ask */
 };
 
-/* An engine whose process runs; its sockets follow in the background. */
-struct engine *engine_start(struct kernelspec *spec, const char *cwd, const struct map *env,
-                            struct err *err);
+struct engine_spec { /* all borrowed */
+    struct kernelspec *spec;
+    const char *cwd;
+    const struct map *env;
+    bool unforked; /* by the spec's command line, though it could be forked: a fork has failed */
+};
+
+/* An engine whose process runs; its sockets follow in the background. Waits for its turn: no more
+ * than kernel.starts are being started. */
+struct engine *engine_start(const struct engine_spec *s, struct err *err);
+void engine_started(struct engine *e); /* or given up: the turn is another's; may be repeated */
 int engine_wait(struct engine *e, int64_t until, struct err *err);
 struct engine *engine_get(struct engine *e);
 void engine_put(struct engine *e);

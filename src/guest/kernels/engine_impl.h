@@ -6,6 +6,5 @@
 
 void engine_begin(struct engine *e); /* the process runs: look after it */
 void engine_watch(void *arg);
-bool engine_gone(const struct engine *e); /* by its pidfd */
 
 #endif

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,14 +12,49 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "guest/kernels/engine_impl.h"
+#include "guest/kernels/place.h"
 #include "guest/kernels/warm.h"
 #include "guest/services/python.h"
 
-bool engine_gone(const struct engine *e)
-{
-    struct pollfd p = { .fd = e->pidfd, .events = POLLIN };
+enum { TURN_MS = 10000 };
 
-    return poll(&p, 1, 0) != 0;
+/* ---- turns ---- */
+
+/* How many have a turn; *until: when the next of them has had it for so long that it does not count
+ * any more. A kernel that never answers keeps nobody from starting his. */
+static int64_t count_starting(int64_t *until)
+{
+    struct engine *e;
+    int64_t n = 0;
+
+    *until = NEVER;
+    list_each(e, &kernels.starting, starting)
+        if (co_now() < e->began_at + TURN_MS) {
+            *until = MIN(*until, e->began_at + TURN_MS);
+            n++;
+        }
+    return n;
+}
+
+/* Many at once would all be slow together, until the first are too slow. */
+static int take_turn(struct engine *e, struct err *err)
+{
+    int64_t until;
+
+    while (count_starting(&until) >= kernels_limits.starts && !kernels.ending)
+        if (co_cond_wait(&kernels.turn, until) && co_cancelled())
+            break;
+    if (kernels.ending || co_cancelled())
+        return err_set(err, ERR_UNAVAILABLE, "the kernels' service is ending");
+    e->began_at = co_now();
+    list_push(&kernels.starting, &e->starting);
+    return 0;
+}
+
+void engine_started(struct engine *e)
+{
+    list_remove(&e->starting);
+    co_cond_wake(&kernels.turn);
 }
 
 /* ---- addresses ---- */
@@ -152,7 +186,8 @@ static int start_plain(struct engine *e, struct arena *a, int cwd, char **envp, 
                        .envp = envp,
                        .stdio = { null, log, log },
                        .cwd = cwd,
-                       .root = -1 };
+                       .root = -1,
+                       .die_with_us = true };
 
     for (size_t i = 0; i < from->n; i++) {
         argv[i] = replace_all(a, from->items[i], "{connection_file}", e->file);
@@ -160,12 +195,9 @@ static int start_plain(struct engine *e, struct arena *a, int cwd, char **envp, 
     }
     paths[0] = kernelspec_python(a, argv[0], e->spec->dir);
     if (!paths[0])
-        return err_set(err, ERR_INTERNAL, "there is no program '%s', which this kernel needs",
+        return err_set(err, ERR_UNAVAILABLE, "there is no program '%s', which this kernel needs",
                        argv[0]);
-    if (spawn_start(&s, &e->child, err))
-        return -1;
-    e->pid = e->child.pid;
-    return 0;
+    return spawn_start(&s, &e->child, err);
 }
 
 static int start_forked(struct engine *e, const char *cwd, char **envp, struct err *err)
@@ -176,24 +208,26 @@ static int start_forked(struct engine *e, const char *cwd, char **envp, struct e
 
     warm_prepare(e->spec->python, kernels.dir, kernels.log);
     /* half: the rest is for a plain start, should the parent hang */
-    if (warm_fork(&r, co_in(kernels_limits.start_ms / 2), &e->pid, &e->pidfd, err))
+    if (warm_fork(&r, co_in(MIN(kernels_limits.fork_ms, kernels_limits.start_ms / 2)), &e->child,
+                  err))
         return -1;
     e->forked = true;
     return 0;
 }
 
-static int start_process(struct engine *e, const char *cwd, const struct map *env, struct err *err)
+static int start_process(struct engine *e, const struct engine_spec *s, struct err *err)
 {
     struct arena a = { 0 };
-    AUTO(closep) int dir = open(cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    char **envp = build_env(&a, e->spec, env);
+    char **envp = build_env(&a, e->spec, s->env);
+    AUTO(closep) int dir = open(s->cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
     struct err why = { 0 };
     int r = -1;
 
     if (dir < 0) {
-        err_sys(err, "kernel's directory %s", cwd);
-        err->code = ERR_INVALID;
-    } else if (e->spec->python && !start_forked(e, cwd, envp, &why)) {
+        err_sys(err, "kernel's directory %s", s->cwd);
+        if (errno == ENOENT || errno == ENOTDIR || errno == EACCES)
+            err->code = ERR_INVALID;
+    } else if (e->spec->python && !s->unforked && !start_forked(e, s->cwd, envp, &why)) {
         r = 0;
     } else if (why.code == ERR_NOT_FOUND) {
         err_set(err, ERR_UNAVAILABLE,
@@ -205,31 +239,33 @@ static int start_process(struct engine *e, const char *cwd, const struct map *en
             log_warn("not forked", KV("kernel", e->spec->name), KV("error", why.msg));
         r = start_plain(e, &a, dir, envp, err);
     }
+    e->pid = e->child.pid;
     arena_free(&a);
     return r;
 }
 
-struct engine *engine_start(struct kernelspec *spec, const char *cwd, const struct map *env,
-                            struct err *err)
+struct engine *engine_start(const struct engine_spec *s, struct err *err)
 {
     struct engine *e = xcalloc(1, sizeof(*e));
 
     e->refs = 1;
-    e->pidfd = -1;
-    e->spec = kernelspec_get(spec);
+    e->spec = kernelspec_get(s->spec);
     e->environment = environment_now();
+    list_init(&e->starting);
     co_cond_init(&e->changed);
     list_init(&e->asking);
     e->number = ++kernels.started;
     kernels.engines++;
     id_hex(e->key, 64);
     signer_init(&e->signer, str_of(e->key));
-    if (!write_connection(e, err) && !start_process(e, cwd, env, err)) {
-        log_info("kernel started", KV("file", e->file), KV("spec", spec->name), KVI("pid", e->pid),
-                 KV("by", e->forked ? "fork" : "exec"));
+    if (!take_turn(e, err) && !place_renew(err) && !write_connection(e, err) &&
+        !start_process(e, s, err)) {
+        log_info("kernel started", KV("file", e->file), KV("spec", e->spec->name),
+                 KVI("pid", e->pid), KV("by", e->forked ? "fork" : "exec"));
         engine_begin(e);
         return e;
     }
+    engine_started(e);
     if (!e->base)
         e->base = xstrdup("");
     if (!e->file)

@@ -52,10 +52,16 @@ void kernel_put(struct kernel *k)
 
 void kernel_putp(struct kernel **k) { kernel_put(*k); }
 
+static void touch(struct kernel *k)
+{
+    k->active_us = wall_us();
+    k->active_at = co_now();
+}
+
 void kernel_set_state(struct kernel *k, enum kernel_state s)
 {
     k->state = s;
-    k->active_us = wall_us();
+    touch(k);
     kernels_touch();
     co_cond_wake(&k->changed);
 }
@@ -177,7 +183,7 @@ static void follow(struct kernel *k, const struct message *m)
     bool counts = tracked(message_parent(m, "msg_type"));
 
     if (counts || k->state == KERNEL_BUSY)
-        k->active_us = wall_us();
+        touch(k);
     if (str_is(message_type(m), "status"))
         follow_status(k, m, counts);
 }

@@ -31,7 +31,8 @@ struct kernel {
     struct map env; /* owned: a restart gives it again */
     struct engine *engine;
     enum kernel_state state;
-    int64_t active_us; /* wall clock */
+    int64_t active_us; /* wall clock, for people */
+    int64_t active_at; /* the same as co_now(), for deadlines */
     char *reason;      /* why it is dead; NULL: it is not, or nobody knows */
     int64_t connections;
     struct list listeners;
@@ -41,6 +42,8 @@ struct kernel {
     bool hidden;            /* the interpreter's: not for Jupyter's clients to cull */
     bool restarting;
     int64_t restarts, restarted_at;
+    int failures;     /* starts in a row that came to nothing */
+    bool unforked;    /* the last of them was a fork: the next one is not */
     struct list kept; /* channels whose client is away, at most one (channels.c) */
 };
 

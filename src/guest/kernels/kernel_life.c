@@ -11,7 +11,7 @@
 #include "guest/kernels/kernel.h"
 #include "guest/kernels/scan.h"
 
-enum { ADAPT_MS = 10000 };
+enum { ADAPT_MS = 10000, START_TRIES = 3, START_AGAIN_MS = 200, START_SLACK_MS = 5000 };
 
 /* ---- what a client asked for ---- */
 
@@ -118,9 +118,32 @@ static int adapt(struct kernel *k, struct engine *e, struct err *err)
                       err);
 }
 
+/* Processes, memory or descriptors are short: in a moment they may be there. */
+static bool may_pass(const struct err *err)
+{
+    return err->code == ERR_LIMIT || err->code == ERR_INTERNAL;
+}
+
+/* A process that has begun, if need be after a second and a third try. */
+static struct engine *start_engine(struct kernel *k, struct err *err)
+{
+    struct engine_spec s = { k->spec, k->cwd, &k->env, k->unforked };
+
+    for (int i = 1;; i++) {
+        struct engine *e = engine_start(&s, err);
+
+        if (e || i == START_TRIES || !may_pass(err) || k->removed || kernels.ending)
+            return e;
+        log_warn("kernel not started, once more", KV("kernel", k->id), KV("error", err->msg));
+        if (co_sleep(co_in((int64_t)START_AGAIN_MS << i)))
+            return NULL;
+        *err = (struct err){ 0 };
+    }
+}
+
 static struct engine *new_engine(struct kernel *k, struct err *err)
 {
-    struct engine *e = kernels_take_parked(k->spec);
+    struct engine *e = k->failures ? NULL : kernels_take_parked(k->spec);
     struct err why = { 0 };
 
     if (e && !adapt(k, e, &why))
@@ -130,7 +153,7 @@ static struct engine *new_engine(struct kernel *k, struct err *err)
         engine_kill(e);
         engine_put(e);
     }
-    return engine_start(k->spec, k->cwd, &k->env, err);
+    return start_engine(k, err);
 }
 
 static void tell_changed(struct kernel *k)
@@ -279,9 +302,48 @@ static void fail_for_good(struct kernel *k, const char *why)
     tell_changed(k);
 }
 
+/* A start came to nothing: is another one worth it? One that hangs costs more than one that ends.
+ */
+static bool try_again(struct kernel *k, const struct engine *e)
+{
+    k->failures += e->late ? 2 : 1;
+    k->unforked = e->forked;
+    return !e->hopeless && k->failures < START_TRIES && !k->removed && !kernels.ending;
+}
+
+static void began(struct kernel *k)
+{
+    k->failures = 0;
+    k->unforked = false;
+}
+
+/* Its next engine: 0 when that answers, 1 when it does not and another may. */
+static int start_next(struct kernel *k, struct err *err)
+{
+    struct engine *e = k->removed ? NULL : new_engine(k, err);
+    int r;
+
+    if (!e)
+        return k->removed ? err_set(err, ERR_NOT_FOUND, "the kernel was removed") : -1;
+    if (k->removed) { /* while the new one began: nobody else knows of it to end it */
+        engine_kill(e);
+        engine_put(e);
+        return err_set(err, ERR_NOT_FOUND, "the kernel was removed");
+    }
+    set_engine(k, e);
+    engine_get(e);
+    r = engine_wait(e, co_in(kernels_limits.start_ms + START_SLACK_MS), err);
+    if (!r)
+        began(k);
+    else if (try_again(k, e))
+        r = 1;
+    engine_put(e);
+    return r;
+}
+
 static int replace(struct kernel *k, enum kernel_state how, struct err *err)
 {
-    struct engine *old = k->engine ? engine_get(k->engine) : NULL, *e;
+    struct engine *old = k->engine ? engine_get(k->engine) : NULL;
     int r;
 
     kernel_set_state(k, how);
@@ -294,18 +356,12 @@ static int replace(struct kernel *k, enum kernel_state how, struct err *err)
         set_engine(k, NULL);
         engine_put(old);
     }
-    e = k->removed ? NULL : new_engine(k, err);
-    if (!e)
-        return k->removed ? err_set(err, ERR_NOT_FOUND, "the kernel was removed") : -1;
-    if (k->removed) { /* while the new one began: nobody else knows of it to end it */
-        engine_kill(e);
-        engine_put(e);
-        return err_set(err, ERR_NOT_FOUND, "the kernel was removed");
+    while ((r = start_next(k, err)) > 0) {
+        log_warn("kernel not started, once more", KV("kernel", k->id), KV("error", err->msg));
+        if (co_sleep(co_in((int64_t)START_AGAIN_MS << k->failures)))
+            return -1;
+        *err = (struct err){ 0 };
     }
-    set_engine(k, e);
-    engine_get(e);
-    r = engine_wait(e, co_in(kernels_limits.start_ms), err);
-    engine_put(e);
     return r;
 }
 
@@ -333,6 +389,7 @@ int kernel_restart(struct kernel *k, struct err *err)
             return err_set(err, ERR_CONFLICT, "kernel %s is being restarted already", k->id);
     free(TAKE(k->reason, NULL));
     k->restarts = 0;
+    began(k);
     return restart(k, KERNEL_RESTARTING, err);
 }
 
@@ -341,29 +398,38 @@ static void autorestart(void *arg)
     struct kernel *k = arg;
     struct err err = { 0 };
 
-    if (!k->removed && !k->restarting)
-        restart(k, KERNEL_AUTORESTARTING, &err);
+    if (!k->removed)
+        restart(k, k->state == KERNEL_STARTING ? KERNEL_STARTING : KERNEL_AUTORESTARTING, &err);
     kernel_put(k);
 }
 
-/* One that dies as soon as it begins is given up: the fifth time, as Jupyter does. */
+/* One that dies as soon as it begins is given up: the fifth time, as Jupyter does; and one that
+ * does not even begin, after fewer. */
+static bool lives_on(struct kernel *k, const struct engine *e)
+{
+    if (!e->ready)
+        return try_again(k, e);
+    began(k);
+    return k->restarts++ < kernels_limits.restarts && !kernels.ending;
+}
+
 void kernel_engine_died(struct kernel *k, struct engine *e)
 {
     char why[256];
-    bool was_ready = e->ready;
 
     if (k->removed || k->restarting || k->engine != e)
         return;
     if (co_now() - k->restarted_at > kernels_limits.stable_ms)
         k->restarts = 0;
     k->restarted_at = co_now();
-    if (!was_ready || k->restarts++ >= kernels_limits.restarts || kernels.ending) {
+    if (!lives_on(k, e)) {
         snprintf(why, sizeof(why), "%s",
-                 was_ready ? "it ended too often, too soon after its start"
-                           : (e->why[0] ? e->why : "it ended while it started"));
+                 e->ready ? "it ended too often, too soon after its start"
+                          : (e->why[0] ? e->why : "it ended while it started"));
         fail_for_good(k, why);
         return;
     }
+    k->restarting = true; /* from now on: who waits for it waits for the next one */
     if (co_go(autorestart, kernel_get(k), NULL))
         abort();
 }

@@ -1,22 +1,18 @@
 /* kernels.c - see kernels.h: the table, parking, culling. */
 #include "guest/kernels/kernels.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <malloc.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "bash_py.h"
 #include "guest/kernels/interpreter.h"
 #include "guest/kernels/jupyter.h"
 #include "guest/kernels/kernel.h"
+#include "guest/kernels/orphans.h"
+#include "guest/kernels/place.h"
 #include "guest/kernels/warm.h"
 
-enum { CLOSE_MS = 2500, PARK_AFTER_MS = 300, REST_LOOK_MS = 50 };
+enum { CLOSE_MS = 2500, PARK_AFTER_MS = 300, REST_LOOK_MS = 50, OVERSLEPT_MS = 5000 };
 
 struct kernels_limits kernels_limits = {
     .count = 256,
@@ -24,7 +20,9 @@ struct kernels_limits kernels_limits = {
     .queue_bytes = 8 << 20,
     .replay_bytes = 4 << 20,
     .replay_count = 10000,
+    .starts = 8,
     .start_ms = 60000,
+    .fork_ms = 30000,
     .stop_ms = 2500,
     .restarts = 5,
     .stable_ms = 10000,
@@ -44,8 +42,12 @@ const struct setting kernels_settings[] = {
       "bytes kept for a client that went away and may come back" },
     { "kernel.replay-count", &kernels_limits.replay_count, 0, 1 << 24,
       "messages kept for a client that went away and may come back" },
+    { "kernel.starts", &kernels_limits.starts, 1, 65536,
+      "kernels that are started at once; more wait for their turn" },
     { "kernel.start-ms", &kernels_limits.start_ms, 100, INT32_MAX,
       "time a new kernel has to answer" },
+    { "kernel.fork-ms", &kernels_limits.fork_ms, 1, INT32_MAX,
+      "time that the warmed parent has to fork one, and at most half of kernel.start-ms" },
     { "kernel.stop-ms", &kernels_limits.stop_ms, 0, 60000,
       "time a kernel has to end when asked to, before it is made to" },
     { "kernel.restarts", &kernels_limits.restarts, 0, 1000,
@@ -65,7 +67,10 @@ const struct setting kernels_settings[] = {
     { 0 },
 };
 
-struct kernels kernels = { .log = -1, .all = LIST_INIT(kernels.all) };
+struct kernels kernels = { .log = -1,
+                           .all = LIST_INIT(kernels.all),
+                           .starting = LIST_INIT(kernels.starting),
+                           .turn = { LIST_INIT(kernels.turn.waiters) } };
 
 void kernels_touch(void) { kernels.used_at = clock_wall_s(); }
 
@@ -119,7 +124,9 @@ static void park(void *arg)
         warm_wait(spec->python, co_in(kernels_limits.start_ms));
     }
     if (spec && kernels_limits.park && warm_is_ready(spec->python) && !kernels.ending)
-        e = engine_start(spec, kernels.home, &(struct map){ 0 }, &err);
+        e = engine_start(
+            &(struct engine_spec){ .spec = spec, .cwd = kernels.home, .env = &(struct map){ 0 } },
+            &err);
     if (e && !engine_wait(e, co_in(kernels_limits.start_ms), &err) && !run_first_cell(e, &err) &&
         !kernels.ending && !kernels.parked) {
         log_info("kernel parked", KVI("pid", e->pid));
@@ -195,7 +202,7 @@ void kernels_asked(void)
 
 /* ---- culling ---- */
 
-static bool idle_too_long(const struct kernel *k, int64_t now_us)
+bool kernels_idle_too_long(const struct kernel *k)
 {
     int64_t idle_s = k->spec->cull_idle_s >= 0 ? k->spec->cull_idle_s : kernels_limits.cull_idle_s;
 
@@ -203,7 +210,7 @@ static bool idle_too_long(const struct kernel *k, int64_t now_us)
         return false;
     if (k->state == KERNEL_DEAD)
         return true;
-    if (now_us - k->active_us < idle_s * 1000000)
+    if (co_now() - k->active_at < idle_s * 1000) /* not by the wall clock, which may be set */
         return false;
     return (!k->connections || kernels_limits.cull_connected) &&
            (k->state != KERNEL_BUSY || kernels_limits.cull_busy);
@@ -211,59 +218,45 @@ static bool idle_too_long(const struct kernel *k, int64_t now_us)
 
 static struct kernel *next_to_cull(void)
 {
-    int64_t now_us = clock_wall_s() * 1000000;
     struct kernel *k;
 
     list_each(k, &kernels.all, all)
-        if (idle_too_long(k, now_us))
+        if (kernels_idle_too_long(k))
             return k;
     return NULL;
 }
 
-static void cull(void *arg)
+/* We have overslept: the sandbox was paused, and nobody could have used them. */
+void kernels_forgive(int64_t ms)
 {
     struct kernel *k;
 
+    list_each(k, &kernels.all, all)
+        k->active_at = MIN(k->active_at + ms, co_now());
+}
+
+static void cull(void *arg)
+{
+    int64_t due = co_in(kernels_limits.cull_interval_s * 1000);
+    struct kernel *k;
+
     (void)arg;
-    while (!co_sleep(co_in(kernels_limits.cull_interval_s * 1000)))
+    while (!co_sleep(due)) {
+        if (co_now() - due > OVERSLEPT_MS)
+            kernels_forgive(co_now() - due);
         while ((k = next_to_cull())) {
             log_info("culled", KV("kernel", k->id));
             kernel_remove(k);
         }
+        due = co_in(kernels_limits.cull_interval_s * 1000);
+    }
 }
 
 /* ---- the beginning and the end ---- */
 
-static int make_directory(struct err *err)
-{
-    const char *base = getenv("XDG_RUNTIME_DIR");
-    AUTO(buf_free) struct buf b = { 0 };
-
-    /* Socket names have a hundred bytes in all: a long directory is no use. */
-    if (!base || !*base || strlen(base) > 60 || access(base, W_OK))
-        base = "/tmp";
-    buf_printf(&b, "%s/cove-kernels-XXXXXX", base);
-    if (!mkdtemp(b.data))
-        return err_sys(err, "make %s", b.data);
-    kernels.dir = xstrdup(b.data);
-    return 0;
-}
-
-static int write_bash_kernel(struct err *err)
-{
-    AUTO(buf_free) struct buf path = { 0 };
-    AUTO(closep) int fd = -1;
-
-    buf_printf(&path, "%s/bash.py", kernels.dir);
-    fd = open(buf_cstr(&path), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, bash_py, sizeof(bash_py) - 1) != (ssize_t)sizeof(bash_py) - 1)
-        return err_sys(err, "write %s", buf_cstr(&path));
-    return 0;
-}
-
 int kernels_open(const char *home, int log, struct err *err)
 {
-    if (make_directory(err) || write_bash_kernel(err))
+    if (orphans_open(err) || place_open(err))
         return -1;
     kernels.home = xstrdup(home);
     kernels.log = log;
@@ -284,12 +277,12 @@ static void remove_one(void *arg)
 
 void kernels_close(void)
 {
-    AUTO(buf_free) struct buf path = { 0 };
     int64_t until = co_in(CLOSE_MS);
     struct engine *parked = TAKE(kernels.parked, NULL);
     struct kernel *k;
 
     kernels.ending = true;
+    co_cond_wake(&kernels.turn);
     co_cancel(kernels.culler);
     co_cancel(kernels.rester);
     if (parked) {
@@ -304,12 +297,5 @@ void kernels_close(void)
     warm_stop();
     while (kernels.engines && co_now() < until && !co_sleep(co_in(10)))
         ;
-    for (const char *const *name = (const char *const[]){ "warm.py", "bash.py", NULL }; *name;
-         name++) {
-        path.len = 0;
-        buf_printf(&path, "%s/%s", kernels.dir, *name);
-        unlink(buf_cstr(&path));
-    }
-    if (rmdir(kernels.dir))
-        log_debug("left behind", KV("directory", kernels.dir));
+    place_close();
 }

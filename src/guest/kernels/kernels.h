@@ -12,7 +12,7 @@ struct kernel;
 
 extern struct kernels_limits {
     int64_t count, message_bytes, queue_bytes, replay_bytes, replay_count;
-    int64_t start_ms, stop_ms, restarts, stable_ms, park, rest_ms;
+    int64_t starts, start_ms, fork_ms, stop_ms, restarts, stable_ms, park, rest_ms;
     int64_t cull_idle_s, cull_interval_s, cull_connected, cull_busy;
 } kernels_limits;
 extern const struct setting kernels_settings[];
@@ -22,6 +22,8 @@ struct kernels {
     char *home; /* where kernels begin, and what `path` is relative to */
     int log;    /* where kernels write what is no message; -1: nowhere */
     struct list all;
+    struct list starting; /* engines that nobody has heard of yet */
+    struct co_cond turn;  /* there is one fewer of them */
     size_t count;
     struct engine *parked; /* ready, and nobody's yet */
     bool parking, ending;
@@ -44,5 +46,7 @@ struct engine *kernels_take_parked(const struct kernelspec *spec); /* NULL: none
 struct kernel *kernels_find(struct str id);
 /* Activity of any kernel: for /api/status. */
 void kernels_touch(void);
+bool kernels_idle_too_long(const struct kernel *k); /* nobody has used it: it may be culled */
+void kernels_forgive(int64_t ms);                   /* so long nobody could have used any */
 
 #endif

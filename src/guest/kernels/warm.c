@@ -1,6 +1,10 @@
 /* warm.c - see warm.h. Requests and answers are JSON over a SEQPACKET socket that is the parent's
- * standard input; answers come in the order of the requests. A parent that dies is started again by
- * the next prepare, unless it said that it cannot work at all. */
+ * standard input; each has the number of its request. With a request goes the end of a pipe, on
+ * which the kernel is told to begin: it is only then that somebody looks after it, so one whose
+ * answer came too late, or never, reads the pipe's end and is gone.
+ *
+ * A parent that dies is started again by the next prepare, unless it said that it cannot work at
+ * all. Its end, however it comes, is none of its kernels' business (orphans.h). */
 #include "guest/kernels/warm.h"
 
 #include <errno.h>
@@ -12,11 +16,12 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "guest/kernels/orphans.h"
 #include "io/fdpass.h"
-#include "io/spawn.h"
 #include "warm_py.h"
 
 enum { REQUEST_MAX = 120 << 10, ANSWER_MAX = 4096, RETRY_MS = 10000, STOP_MS = 3000 };
+enum { REPLACE_MS = 60000, AGAIN_MS = 100 };
 
 struct warm {
     struct list all;
@@ -24,20 +29,24 @@ struct warm {
     struct child child;
     int sock;
     bool running, ready, stopping;
+    bool sending;      /* somebody waits for room in the socket, and all others for him */
     int64_t failed_at; /* co_now(); 0: it has not */
+    int64_t silent_at; /* since when it has owed an answer; 0: it does not */
     char why[256];     /* what it said when it could not work; "": nothing */
-    struct co_cond changed;
-    struct list waiting; /* for answers, oldest first */
+    struct co_cond changed, sent;
+    struct list waiting; /* for answers */
 };
 
 struct waiter {
     struct list node;
+    uint64_t number;
     bool done;
-    pid_t pid;
-    int pidfd;
+    pid_t pid;     /* 0: there is none */
+    char why[200]; /* ... because */
 };
 
 static struct list warms = LIST_INIT(warms);
+static uint64_t numbers;
 
 static struct warm *find(const char *python)
 {
@@ -52,58 +61,74 @@ static struct warm *find(const char *python)
 /* ---- answers ---- */
 
 struct answer {
-    int64_t pid;
+    int64_t number, pid;
     bool ready;
-    char *error;
+    char *failed; /* this one request */
+    char *error;  /* and all to come */
 };
 
 static const struct field answer_fields[] = {
+    FIELD(struct answer, number, F_INT, .min = 0, .max = INT64_MAX),
     FIELD(struct answer, pid, F_INT, .min = 0, .max = INT32_MAX),
     FIELD(struct answer, ready, F_BOOL),
+    FIELD(struct answer, failed, F_STR, .max = ANSWER_MAX),
     FIELD(struct answer, error, F_STR, .max = ANSWER_MAX),
     {},
 };
 
-static void take_answer(struct warm *w, const struct answer *a, int *fd)
+static void finish_waiter(struct waiter *one, pid_t pid, const char *why)
 {
+    list_remove(&one->node);
+    one->done = true;
+    one->pid = pid;
+    snprintf(one->why, sizeof(one->why), "%s", why ? why : "");
+}
+
+static void take_answer(struct warm *w, const struct answer *a)
+{
+    struct waiter *one;
+
     w->ready |= a->ready;
+    w->silent_at = 0;
     if (a->error)
         snprintf(w->why, sizeof(w->why), "%s", a->error);
-    if (a->pid && !list_empty(&w->waiting)) {
-        struct waiter *first = CONTAINER_OF(w->waiting.next, struct waiter, node);
-
-        list_remove(&first->node);
-        first->done = true;
-        first->pid = (pid_t)a->pid;
-        first->pidfd = TAKE(*fd, -1);
-    }
+    list_each(one, &w->waiting, node) /* none: he has left, and so will the kernel */
+        if (one->number == (uint64_t)a->number)
+            finish_waiter(one, (pid_t)a->pid, a->failed);
     co_cond_wake(&w->changed);
 }
 
-/* One datagram: false when there is none to come any more. */
-static bool receive(struct warm *w)
+static void take_text(struct warm *w, struct str text)
 {
-    char text[ANSWER_MAX];
     struct answer a = { 0 };
     struct arena arena = { 0 };
     struct err err = { 0 };
-    int fd = -1;
-    size_t nfds = 1;
+
+    if (!field_decode_text(answer_fields, FIELDS_LENIENT, text, &arena, &a, &err))
+        take_answer(w, &a);
+    else
+        log_warn("a warmed parent's answer", KV("python", w->python), KV("error", err.msg));
+    arena_free(&arena);
+}
+
+/* One datagram: false when there is none to come any more. Only the end is an end: what cannot be
+ * read or waited for just now is tried again. */
+static bool receive(struct warm *w)
+{
+    char text[ANSWER_MAX];
     ssize_t n;
 
-    while ((n = fdpass_recv(w->sock, text, sizeof(text), &fd, &nfds, MSG_DONTWAIT)) < 0) {
-        /* Once, and before what is queued: it has ended with a request unread. */
-        if (errno != ECONNRESET && (errno != EAGAIN || co_wait(w->sock, CO_IN, NEVER)))
+    while ((n = recv(w->sock, text, sizeof(text), MSG_DONTWAIT)) < 0) {
+        /* ECONNRESET: once, and before what is queued: it has ended with a request unread */
+        if (errno == EAGAIN && !co_wait(w->sock, CO_IN, NEVER))
+            continue;
+        if (co_cancelled() || errno == EBADF || errno == ENOTCONN)
             return false;
-        nfds = 1;
+        if (errno != EINTR && errno != ECONNRESET)
+            co_sleep(co_in(AGAIN_MS));
     }
-    if (!nfds)
-        fd = -1;
-    if (n > 0 && !field_decode_text(answer_fields, FIELDS_LENIENT, (struct str){ text, (size_t)n },
-                                    &arena, &a, &err))
-        take_answer(w, &a, &fd);
-    closep(&fd);
-    arena_free(&arena);
+    if (n > 0)
+        take_text(w, (struct str){ text, (size_t)n });
     return n > 0;
 }
 
@@ -111,11 +136,10 @@ static void give_up_waiting(struct warm *w)
 {
     struct waiter *one;
 
-    list_each(one, &w->waiting, node) {
-        list_remove(&one->node);
-        one->done = true;
-    }
+    list_each(one, &w->waiting, node)
+        finish_waiter(one, 0, "the warmed parent has ended");
     co_cond_wake(&w->changed);
+    co_cond_wake(&w->sent);
 }
 
 static void look_after(void *arg)
@@ -125,15 +149,18 @@ static void look_after(void *arg)
     while (receive(w))
         ;
     co_close(TAKE(w->sock, -1)); /* it ends when it sees that, if it has not */
+    give_up_waiting(w);
     if (child_wait(&w->child, co_in(2000)))
         kill(w->child.pid, SIGKILL);
-    child_wait(&w->child, NEVER);
+    while (child_wait(&w->child, NEVER) && !co_cancelled())
+        co_sleep(co_in(AGAIN_MS));
     child_forget(&w->child);
     log_debug("warmed parent ended", KV("python", w->python), KV("why", w->why));
     w->running = w->ready = false;
+    w->silent_at = 0;
     w->failed_at = w->stopping ? 0 : co_now();
     w->stopping = false;
-    give_up_waiting(w);
+    co_cond_wake(&w->changed);
 }
 
 /* ---- starting ---- */
@@ -158,7 +185,9 @@ static int start(struct warm *w, const char *dir, int log, struct err *err)
     char *argv[] = { w->python, frozen, program, NULL };
     char *paths[] = { w->python, NULL };
     int pair[2];
-    struct spawn s = { .paths = paths, .argv = argv, .envp = environ, .cwd = cwd, .root = -1 };
+    struct spawn s = {
+        .paths = paths, .argv = argv, .envp = environ, .cwd = cwd, .root = -1, .die_with_us = true
+    };
 
     if (write_program(dir, program, sizeof(program), err))
         return -1;
@@ -187,9 +216,20 @@ static struct warm *create(const char *python)
     w->python = xstrdup(python);
     w->sock = -1;
     co_cond_init(&w->changed);
+    co_cond_init(&w->sent);
     list_init(&w->waiting);
     list_push(&warms, &w->all);
     return w;
+}
+
+/* One that has been silent for long makes place for another; its kernels do not notice. */
+static void replace_silent(struct warm *w)
+{
+    if (!w->running || w->sock < 0 || !w->silent_at || co_now() - w->silent_at < REPLACE_MS)
+        return;
+    log_warn("warmed parent replaced: it has not answered for a minute", KV("python", w->python));
+    w->stopping = true;
+    shutdown(w->sock, SHUT_RDWR);
 }
 
 void warm_prepare(const char *python, const char *dir, int log)
@@ -199,13 +239,14 @@ void warm_prepare(const char *python, const char *dir, int log)
 
     if (!w)
         w = create(python);
+    replace_silent(w);
     while (w->stopping && !co_cond_wait(&w->changed, co_in(STOP_MS)))
         ;
     if (w->running || (w->failed_at && co_now() < w->failed_at + RETRY_MS))
         return;
     w->why[0] = 0;
     if (start(w, dir, log, &err)) {
-        snprintf(w->why, sizeof(w->why), "%s", err.msg);
+        log_warn("no warmed parent", KV("python", python), KV("error", err.msg));
         w->failed_at = co_now();
         co_cond_wake(&w->changed);
     } else if (co_go(look_after, w, NULL)) {
@@ -217,7 +258,7 @@ bool warm_is_ready(const char *python)
 {
     const struct warm *w = find(python);
 
-    return w && w->running && w->ready;
+    return w && w->running && w->ready && !w->silent_at;
 }
 
 void warm_wait(const char *python, int64_t until)
@@ -231,9 +272,10 @@ void warm_wait(const char *python, int64_t until)
 
 /* ---- requests ---- */
 
-static void write_request(const struct warm_request *r, struct buf *b)
+static void write_request(const struct warm_request *r, uint64_t number, struct buf *b)
 {
     json_open(b, '{');
+    json_kv_int(b, "number", (int64_t)number);
     json_kv_str(b, "file", r->file);
     json_kv_str(b, "cwd", r->cwd);
     json_key(b, "env");
@@ -249,48 +291,96 @@ static void write_request(const struct warm_request *r, struct buf *b)
     json_close(b, '}');
 }
 
-static int send_request(struct warm *w, const struct buf *b, int64_t until, struct err *err)
+/* One at a time waits for room, the others for that one. */
+static int wait_to_send(struct warm *w, int64_t until)
 {
-    while (send(w->sock, b->data, b->len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-        if (errno == EPIPE || errno == ECONNRESET)
+    int r;
+
+    if (w->sending)
+        return co_cond_wait(&w->sent, until);
+    w->sending = true;
+    r = co_wait(w->sock, CO_OUT, until);
+    w->sending = false;
+    co_cond_wake(&w->sent);
+    return r;
+}
+
+static int send_request(struct warm *w, const struct waiter *me, const struct buf *b, int begin,
+                        int64_t until, struct err *err)
+{
+    /* he who waits is done when the parent has ended, and the socket may be another's then */
+    while (!me->done) {
+        if (w->sock < 0)
+            return 0;
+        if (!w->sending && fdpass_send(w->sock, b->data, b->len, &begin, 1, MSG_DONTWAIT) >= 0)
+            return 0;
+        if (!w->sending && (errno == EPIPE || errno == ECONNRESET))
             return 0; /* it has ended: look_after() hears its last word, and tells who waits */
-        if (errno != EAGAIN || co_wait(w->sock, CO_OUT, until))
+        if (!w->sending && errno != EAGAIN)
+            return err_sys(err, "asking for a kernel");
+        if (wait_to_send(w, until))
             return err_sys(err, "asking for a kernel");
     }
     return 0;
 }
 
-int warm_fork(const struct warm_request *r, int64_t until, pid_t *pid, int *pidfd, struct err *err)
+/* The answer, one way or the other. */
+static int await_answer(struct warm *w, struct waiter *me, int64_t until, struct err *err)
+{
+    while (!me->done)
+        if (co_cond_wait(&w->changed, until))
+            return err_sys(err, "waiting for a kernel to be forked");
+    if (me->pid)
+        return 0;
+    return w->why[0] ? err_set(err, ERR_NOT_FOUND, "%s", w->why)
+                     : err_set(err, ERR_UPSTREAM, "%s",
+                               me->why[0] ? me->why : "the warmed parent could not fork");
+}
+
+static int ask(struct warm *w, const struct buf *b, int begin[2], struct waiter *me, int64_t until,
+               struct err *err)
+{
+    int r;
+
+    list_push(&w->waiting, &me->node);
+    r = send_request(w, me, b, begin[0], until, err);
+    closep(&begin[0]);
+    begin[0] = -1;
+    if (!r)
+        r = await_answer(w, me, until, err);
+    list_remove(&me->node);
+    if (r && err->code == ERR_TIMEOUT && w->running && !w->silent_at)
+        w->silent_at = co_now();
+    return r;
+}
+
+int warm_fork(const struct warm_request *r, int64_t until, struct child *out, struct err *err)
 {
     AUTO(buf_free) struct buf b = { 0 };
     struct warm *w = find(r->python);
-    struct waiter me = { .pidfd = -1 };
+    struct waiter me = { .number = ++numbers };
+    int begin[2], result;
 
     if (!w || !w->running || w->sock < 0)
         return w && w->why[0] ? err_set(err, ERR_NOT_FOUND, "%s", w->why)
                               : err_set(err, ERR_UNAVAILABLE, "no warmed parent");
-    write_request(r, &b);
+    if (w->silent_at)
+        return err_set(err, ERR_UNAVAILABLE, "the warmed parent has not answered for %lld ms",
+                       (long long)(co_now() - w->silent_at));
+    write_request(r, me.number, &b);
     if (b.len > REQUEST_MAX)
         return err_set(err, ERR_TOO_LARGE, "an environment of more than %d bytes", REQUEST_MAX);
-    list_push(&w->waiting, &me.node);
-    if (send_request(w, &b, until, err)) {
-        list_remove(&me.node);
-        return -1;
-    }
-    while (!me.done)
-        if (co_cond_wait(&w->changed, until)) {
-            /* Answers come by order, so this one would go to the next in line: end it all. */
-            list_remove(&me.node);
-            if (!w->child.reaped)
-                kill(w->child.pid, SIGKILL);
-            return err_sys(err, "waiting for a kernel to be forked");
-        }
-    if (me.pidfd < 0)
-        return w->why[0] ? err_set(err, ERR_NOT_FOUND, "%s", w->why)
-                         : err_set(err, ERR_UPSTREAM, "the warmed parent has ended");
-    *pid = me.pid;
-    *pidfd = me.pidfd;
-    return 0;
+    if (pipe2(begin, O_CLOEXEC))
+        return err_sys(err, "pipe");
+    orphans_hold();
+    result = ask(w, &b, begin, &me, until, err);
+    if (!result)
+        result = child_adopt(out, me.pid, err);
+    orphans_release();
+    if (!result && write(begin[1], "b", 1) != 1)
+        log_debug("a kernel has ended before it began", KVI("pid", me.pid));
+    close(begin[1]);
+    return result;
 }
 
 void warm_stop(void)

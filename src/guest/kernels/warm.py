@@ -1,14 +1,17 @@
 """The warmed parent of Python kernels.
 
 It imports what a kernel imports, once, and then forks kernels, which are ready in a few hundredths of a
-second. Requests come as JSON on descriptor 0, a SEQPACKET socket; each is answered with the process id and
-a pidfd. The parent never makes a thread, an event loop or a ZeroMQ context: none of them survives a fork.
-It ends, and its kernels with it, when the other end of the socket is closed.
+second. Requests come as JSON on descriptor 0, a SEQPACKET socket, each with a number and the end of a pipe, and
+are answered with that number and the process id. The parent never makes a thread, an event loop or a ZeroMQ
+context: none of them survives a fork. It ends when the other end of the socket is closed.
+
+A kernel is the child of a child that has ended, and so of the service, which is a subreaper: what becomes of
+this parent is nothing to it. It begins when it is told so on its pipe; one that nobody waits for any more reads
+the pipe's end instead.
 """
 import gc
 gc.disable()  # imports make much that stays: looking through it again and again is a tenth of their time
-import array  # noqa: E402
-import json
+import json  # noqa: E402
 import os
 import select
 import signal
@@ -17,7 +20,8 @@ import sys
 
 sock = socket.socket(fileno=os.dup(0))
 HEAD_START_S = 0.7
-forked = []
+forks = 0
+service = os.getppid()
 null = os.open("/dev/null", os.O_RDWR)
 os.dup2(null, 0)
 os.close(null)
@@ -25,11 +29,18 @@ if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]  # this program's directory is no place to import from
 
 
-def die_with(parent):
-    """The kernel gets SIGKILL when the parent ends: nobody would look after it any more."""
+def say(**words):
+    try:
+        sock.send(json.dumps(words).encode())
+    except OSError:
+        os._exit(0)  # nobody is there to be told
+
+
+def die_with_service():
+    """The kernel gets SIGKILL when the service ends: nobody would look after it any more."""
     import ctypes
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    if os.getppid() != service:
         os._exit(1)
 
 
@@ -71,11 +82,13 @@ def output_thread(base):
     return OutputThread if known else base
 
 
-def become_kernel(request, parent):
+def become_kernel(request, begin):
     sock.close()
     os.setsid()
-    die_with(parent)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if os.read(begin, 1) != b"b":
+        os._exit(0)
+    os.close(begin)
+    die_with_service()  # by now whoever forked us has ended: the service knows our number
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
@@ -109,34 +122,71 @@ def become_kernel(request, parent):
                                               "--IPKernelApp.parent_handle=1"])  # no poller thread
 
 
-def answer(request):
+def fork(request, begin):
+    """A kernel's process id, 0 in the kernel itself; OSError: it could not be made."""
+    global forks
+    if select.select([begin], [], [], 0)[0]:
+        raise OSError("nobody waits for it any more")
+    number, told = os.pipe()
+    try:
+        between = os.fork()
+    except OSError:
+        os.close(number)
+        os.close(told)
+        raise
+    if between == 0:
+        pid = -1
+        try:
+            os.close(number)
+            pid = os.fork()
+            if pid:
+                os.write(told, str(pid).encode())
+        except OSError as e:
+            os.write(told, str(e).encode())
+        finally:
+            if pid:
+                os._exit(0)  # whatever happened: there is one parent
+        os.close(told)
+        return 0
+    os.close(told)
+    said = os.read(number, 256).decode()
+    os.close(number)
+    os.waitpid(between, 0)  # only then the kernel is the service's child
+    if not said.isdigit():
+        raise OSError(said or "the process between has ended")
+    forks += 1
+    return int(said)
+
+
+def answer(data, begin):
     """True in the new kernel."""
     if len(os.listdir("/proc/self/task")) > 1:
         os._exit(3)  # something made a thread: a fork would copy its locks and not the thread
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        become_kernel(request, parent)
-        return True
-    forked.append(pid)
+    request = json.loads(data)
     try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:  # it has ended already; the others have not, and would end with us
-        sock.send(json.dumps({"pid": pid}).encode())
-        return False
-    sock.sendmsg([json.dumps({"pid": pid}).encode()],
-                 [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
-    os.close(fd)
+        if not begin:
+            raise OSError("no descriptor came with the request")
+        pid = fork(request, begin[0])
+    except OSError as e:
+        pid = -1
+        say(number=request["number"], failed=f"fork: {e}")
+    if pid == 0:
+        become_kernel(request, begin[0])
+        return True
+    if pid > 0:
+        say(number=request["number"], pid=pid)
+    for fd in begin:
+        os.close(fd)
     return False
 
 
 def serve(seconds):
     """Answers requests until none came for so long; True in a new kernel, which has nothing more to do here."""
     while select.select([sock], [], [], seconds)[0]:
-        data = sock.recv(1 << 20)
+        data, begin, _, _ = socket.recv_fds(sock, 1 << 20, 1, socket.MSG_CMSG_CLOEXEC)
         if not data:
             os._exit(0)
-        if answer(json.loads(data)):
+        if answer(data, begin):
             return True
     return False
 
@@ -174,25 +224,25 @@ def warm():
 
 
 def main():
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects the kernels
     try:
         import ipykernel.kernelapp  # noqa: F401
+    except (OSError, MemoryError):
+        raise  # of the moment: it says nothing about the interpreter
     except Exception as e:
-        sock.send(json.dumps({"error": f"{sys.executable}: {e}"}).encode())
+        say(error=f"{sys.executable}: {e}")
         return
     gc.freeze()  # or collections in the children would unshare every page
     # Who waits already is not made to wait for the warming, nor to share the processor with it: his
     # kernel begins first.
-    if serve(0) or (forked and serve(HEAD_START_S)):
+    if serve(0) or (forks and serve(HEAD_START_S)):
         return
     try:
         warm()
     except Exception as e:  # another version of ipykernel: colder forks, but forks
         print("not warmed:", repr(e), file=sys.stderr)
     gc.collect()
-    forked.clear()
     gc.freeze()
-    sock.send(json.dumps({"ready": True, "modules": len(sys.modules)}).encode())
+    say(ready=True, modules=len(sys.modules))
     serve(None)
 
 

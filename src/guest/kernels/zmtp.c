@@ -8,7 +8,14 @@
 #include "base/mem.h"
 #include "io/sock.h"
 
-enum { RETRY_MIN_MS = 2, RETRY_MAX_MS = 40, LARGE = 256 << 10, SEND_PARTS = 512 };
+enum {
+    RETRY_MIN_MS = 2,
+    RETRY_MAX_MS = 40,
+    LARGE = 256 << 10,
+    SEND_PARTS = 512,
+    PONG_MS = 30000,
+    AGAIN_MS = 50
+};
 
 static const struct {
     const char *type, *peers;
@@ -25,7 +32,7 @@ static ssize_t fill(struct zmtp *z, int64_t until)
     size_t want = (size_t)MIN(z->in.left, (uint64_t)LARGE);
     ssize_t r;
 
-    if (!z->in.in_payload || z->in.command || z->in.left < CONN_BUF)
+    if (!z->in.in_payload || z->in.command || z->in.skip || z->in.left < CONN_BUF)
         return conn_fill(&z->conn, CONN_BUF, until);
     buf_reserve(b, want);
     r = conn_read(&z->conn, b->data + b->len, want, until);
@@ -36,6 +43,29 @@ static ssize_t fill(struct zmtp *z, int64_t until)
     return r;
 }
 
+static void unlock(struct zmtp *z)
+{
+    z->writing = false;
+    co_cond_wake(&z->changed);
+}
+
+/* What is on its way to the peer already proves us alive: while somebody writes, or the socket is
+ * full, there is nothing to say. A pong that has begun must be finished before anything else. */
+static void send_pong(struct zmtp *z, unsigned char *pong, size_t n)
+{
+    ssize_t sent;
+
+    if (z->writing || z->broken)
+        return;
+    sent = send(z->conn.fd, pong, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent <= 0 || sent == (ssize_t)n)
+        return;
+    z->writing = true;
+    if (conn_writev(&z->conn, &(struct iovec){ pong + sent, n - (size_t)sent }, 1, co_in(PONG_MS)))
+        zmtp_break(z);
+    unlock(z);
+}
+
 /* Answers what must be answered; nothing of it concerns a Jupyter client. */
 static void answer_command(struct zmtp *z)
 {
@@ -43,12 +73,21 @@ static void answer_command(struct zmtp *z)
 
     if (str_starts(text, "\4PING") && text.n >= 7 && text.n <= 7 + 16) {
         unsigned char pong[2 + 5 + 16] = { 4, (unsigned char)(text.n - 2), 4, 'P', 'O', 'N', 'G' };
-        struct iovec v = { pong, 7 + text.n - 7 };
 
         memcpy(pong + 7, text.p + 7, text.n - 7);
-        if (!z->writing) /* who writes proves us alive */
-            conn_writev(&z->conn, &v, 1, co_in(1000));
+        send_pong(z, pong, text.n);
     }
+}
+
+/* Memory may be short for a moment, which is not the connection's end. */
+static ssize_t fill_somehow(struct zmtp *z, int64_t until)
+{
+    ssize_t r;
+
+    while ((r = fill(z, until)) < 0 && (errno == ENOMEM || errno == ENOBUFS || errno == ENOSPC) &&
+           co_now() < until && !co_sleep(co_in(AGAIN_MS)))
+        ;
+    return r;
 }
 
 /* One step: an event, or -1 with err, or -2 at the end. */
@@ -59,7 +98,7 @@ static int step(struct zmtp *z, int64_t until, struct err *err)
     ssize_t r;
 
     if (!conn_ready(&z->conn) && !waiting) {
-        r = fill(z, until);
+        r = fill_somehow(z, until);
         if (r < 0)
             return err_sys(err, "reading from the kernel");
         if (r == 0)
@@ -100,7 +139,8 @@ static int lock(struct zmtp *z, int64_t until, struct err *err)
     return 0;
 }
 
-int zmtp_send(struct zmtp *z, const struct str *parts, size_t n, int64_t until, struct err *err)
+static int send_parts(struct zmtp *z, const struct str *parts, size_t n, int64_t until,
+                      struct err *err)
 {
     AUTO(freep) unsigned char *heads = NULL;
     AUTO(freep) struct iovec *v = NULL;
@@ -124,9 +164,20 @@ int zmtp_send(struct zmtp *z, const struct str *parts, size_t n, int64_t until, 
         if (err->code == ERR_GONE && !co_cancelled())
             err->code = ERR_UPSTREAM; /* the kernel, and not a client that nobody need answer */
     }
-    z->broken |= r != 0; /* in the middle of a frame, maybe */
-    z->writing = false;
-    co_cond_wake(&z->changed);
+    if (r)
+        zmtp_break(z); /* in the middle of a frame, maybe */
+    unlock(z);
+    return r;
+}
+
+int zmtp_send(struct zmtp *z, const struct str *parts, size_t n, int64_t until, struct err *err)
+{
+    int r;
+
+    z->senders++;
+    r = send_parts(z, parts, n, until, err);
+    if (!--z->senders)
+        co_cond_wake(&z->changed);
     return r;
 }
 
@@ -207,15 +258,33 @@ static int shake_hands(struct zmtp *z, enum zmtp_role role, struct str identity,
 int zmtp_dial(struct zmtp *z, const char *address, enum zmtp_role role, struct str identity,
               uint64_t max, const bool *stop, int64_t until, struct err *err)
 {
-    *z = (struct zmtp){ .in = { .max = max } };
+    int r;
+
+    /* locked until hands are shaken */
+    *z = (struct zmtp){ .in = { .max = max }, .writing = true };
     co_cond_init(&z->changed);
-    if (connect_until(z, address, stop, until, err))
-        return err_in(err, "%s", address);
-    z->open = true;
-    if (!shake_hands(z, role, identity, until, err))
-        return 0;
+    r = connect_until(z, address, stop, until, err);
+    if (!r) {
+        z->open = true;
+        r = shake_hands(z, role, identity, until, err);
+        if (r)
+            zmtp_finish(z);
+    }
+    unlock(z);
+    return r ? err_in(err, "%s", address) : 0;
+}
+
+int zmtp_redial(struct zmtp *z, const char *address, enum zmtp_role role, struct str identity,
+                const bool *stop, int64_t until, struct err *err)
+{
+    uint64_t max = z->in.max;
+
+    zmtp_break(z);
+    while (z->senders) /* they fail now */
+        if (co_cond_wait(&z->changed, until))
+            return err_sys(err, "waiting to connect to the kernel again");
     zmtp_finish(z);
-    return err_in(err, "%s", address);
+    return zmtp_dial(z, address, role, identity, max, stop, until, err);
 }
 
 void zmtp_break(struct zmtp *z)

@@ -31,13 +31,16 @@ struct zmtp_parser { /* start: { .max = bound of one message } */
     uint64_t max;
     unsigned char head[ZMTP_HEADER_MAX], have;
     bool in_payload, more, command;
+    bool skip;               /* this message is larger than the bound: its bytes go nowhere */
+    uint64_t skipped;        /* such messages */
     uint64_t left;           /* of the frame's payload */
     struct zmtp_parts parts; /* of the message; the caller may take them after ZMTP_MESSAGE */
     struct buf text;         /* of a command */
 };
 
-/* Takes up to n bytes and says how many; *event tells what is complete now. -1 with err: the peer
- * broke a rule or a bound, nothing more may be fed. */
+/* Takes up to n bytes and says how many; *event tells what is complete now. A message beyond the
+ * bound is passed over: who sent it has said too much, and nothing else. -1 with err: the peer
+ * broke a rule, nothing more may be fed. */
 ssize_t zmtp_feed(struct zmtp_parser *in, const void *p, size_t n, enum zmtp_event *event,
                   struct err *err);
 void zmtp_parser_free(struct zmtp_parser *in);
@@ -59,6 +62,7 @@ struct zmtp {
     struct zmtp_parser in;
     struct co_cond changed; /* somebody stopped writing */
     bool open, writing, broken;
+    unsigned senders; /* in zmtp_send(), waiting or not */
 };
 
 /* Connects and shakes hands; address is "ipc://path" or "tcp://ip:port". Tries again while nobody
@@ -66,9 +70,13 @@ struct zmtp {
  * not move until zmtp_finish(). */
 int zmtp_dial(struct zmtp *z, const char *address, enum zmtp_role role, struct str identity,
               uint64_t max, const bool *stop, int64_t until, struct err *err);
+/* The same once more, by who reads it, after its end: senders wait meanwhile. */
+int zmtp_redial(struct zmtp *z, const char *address, enum zmtp_role role, struct str identity,
+                const bool *stop, int64_t until, struct err *err);
 /* 1 a message (take z->in.parts, or leave them to the next read), 0 the end, -1 with err. */
 int zmtp_read(struct zmtp *z, int64_t until, struct err *err);
-/* All parts as one message; callers may overlap. -1 when the peer is gone or stuck. */
+/* All parts as one message; callers may overlap. -1 when the peer is gone or stuck: who reads sees
+ * the end then. */
 int zmtp_send(struct zmtp *z, const struct str *parts, size_t n, int64_t until, struct err *err);
 void zmtp_break(struct zmtp *z);  /* whoever reads or writes it stops */
 void zmtp_finish(struct zmtp *z); /* closes; harmless on a zeroed struct */

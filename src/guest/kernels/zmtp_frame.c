@@ -4,6 +4,7 @@
 #include "guest/kernels/zmtp.h"
 
 enum { FLAG_MORE = 1, FLAG_LONG = 2, FLAG_COMMAND = 4 };
+#define FRAME_MAX (UINT64_C(1) << 48) /* no frame is that large: these bytes are something else */
 
 /* ---- messages ---- */
 
@@ -87,14 +88,16 @@ static int begin_frame(struct zmtp_parser *in, struct err *err)
             return err_set(err, ERR_UPSTREAM, "a ZMTP command of %llu bytes%s",
                            (unsigned long long)in->left, flags & FLAG_MORE ? ", continued" : "");
     } else {
-        if (!in->more) /* the frame before ended a message */
+        if (!in->more) { /* the frame before ended a message */
             zmtp_parts_begin(p);
+            in->skip = false;
+        }
         in->more = flags & FLAG_MORE;
-        if (p->n == ZMTP_PARTS)
-            return err_set(err, ERR_UPSTREAM, "a ZMTP message of more than %d parts", ZMTP_PARTS);
-        if (in->left > in->max || p->bytes.len - ZMTP_ROOM > in->max - in->left)
-            return err_set(err, ERR_UPSTREAM, "a ZMTP message larger than %llu bytes",
-                           (unsigned long long)in->max);
+        if (in->left > FRAME_MAX)
+            return err_set(err, ERR_UPSTREAM, "a ZMTP frame of %llu bytes",
+                           (unsigned long long)in->left);
+        in->skip |= p->n == ZMTP_PARTS || in->left > in->max ||
+                    p->bytes.len - ZMTP_ROOM > in->max - in->left;
     }
     in->in_payload = true;
     in->have = 0;
@@ -124,6 +127,10 @@ static enum zmtp_event end_frame(struct zmtp_parser *in)
     in->in_payload = false;
     if (in->command)
         return ZMTP_COMMAND;
+    if (in->skip) {
+        in->skipped += !in->more;
+        return ZMTP_MORE;
+    }
     zmtp_parts_end(&in->parts);
     return in->more ? ZMTP_MORE : ZMTP_MESSAGE;
 }
@@ -144,7 +151,8 @@ ssize_t zmtp_feed(struct zmtp_parser *in, const void *p, size_t n, enum zmtp_eve
             return -1;
     }
     some = (size_t)MIN((uint64_t)(n - taken), in->left);
-    buf_add(in->command ? &in->text : &in->parts.bytes, (const char *)p + taken, some);
+    if (in->command || !in->skip)
+        buf_add(in->command ? &in->text : &in->parts.bytes, (const char *)p + taken, some);
     in->left -= some;
     if (in->in_payload && !in->left)
         *event = end_frame(in);

@@ -5,7 +5,7 @@ import struct
 
 HEAD = struct.Struct("<4sHHII")
 MAGIC = b"CvBx"
-BOOT, PID = 3, 6
+BOOT, PID, FINGERPRINT = 3, 6, 8
 
 
 def sum_of(body):
@@ -34,8 +34,12 @@ def read(path):
     return schema, kind, fields(body)
 
 
+def field(tag, value):
+    return struct.pack("<HH", tag, len(value)) + value
+
+
 def write(path, schema, kind, items):
-    body = b"".join(struct.pack("<HH", tag, len(value)) + value for tag, value in items)
+    body = b"".join(field(tag, value) for tag, value in items)
     pathlib.Path(path).write_bytes(HEAD.pack(MAGIC, schema, kind, len(body), sum_of(body)) + body)
 
 

@@ -35,7 +35,9 @@ class Far:
         return self
 
     def __exit__(self, *_):
-        self.holder.kill()              # the network goes with it
+        # The network goes with its last process, but some time after it.
+        subprocess.run(["ip", "link", "delete", "cove-near"], capture_output=True, check=False)
+        self.holder.kill()
         self.holder.wait()
         self.holder.stdout.close()
 

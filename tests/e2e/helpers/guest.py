@@ -81,6 +81,8 @@ class Guest:
     def forget_peak(self):
         proc.forget_peak(self.pid)
 
+    own_watches = 0                     # that no client asked for
+
     def descriptors(self):
         return proc.descriptors(self.pid)
 

@@ -350,10 +350,12 @@ class Keeper:
             continue
         return now
 
-    def start(self):
+    def start(self, *before):
+        """before: words in front of the command."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [
+                    *before,
                     COVE,
                     "keep",
                     "--data-dir",

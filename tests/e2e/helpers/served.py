@@ -26,6 +26,8 @@ class Served:
         self.pid = self.find_guest()
         self.pids = {self.pid, server.worker()}
 
+    own_watches = 1                     # the server's, of its templates
+
     def find_guest(self):
         """Its pid on the host: it has started the agent's process."""
         agents = [pid for pid in proc.with_argument(f"agent-of-{self.id}")

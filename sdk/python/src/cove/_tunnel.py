@@ -4,8 +4,10 @@ upgraded to plain bytes. Threads, since bytes of two sockets are copied the same
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import ssl
+import struct
 import threading
 from typing import List, Optional, Set, Union
 from urllib.parse import urlsplit
@@ -14,6 +16,8 @@ from ._config import Connection
 from .errors import from_reply
 
 _HEAD_MAX = 16 * 1024
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close that says that something went wrong
+_log = logging.getLogger("cove")
 
 
 class _Secure:
@@ -21,7 +25,7 @@ class _Secure:
     end of its one direction takes the encryption off the other."""
 
     def __init__(self, inner: socket.socket, host: str, ca_file: Optional[str]) -> None:
-        self._inner = inner
+        self.inner = inner
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = ssl.create_default_context(cafile=ca_file)
         self._tls = context.wrap_bio(self._in, self._out, server_hostname=host)
@@ -31,8 +35,11 @@ class _Secure:
         self._ended = False
         self._problem: Optional[ssl.SSLError] = None
         while not self._shaken():
-            if not self._fill():
+            data = self.inner.recv(65536)
+            if not data:
                 raise ConnectionError("the server ended the connection")
+            self._in.write(data)
+        self._decrypt()  # what came with the end of the handshake
 
     def _shaken(self) -> bool:
         try:
@@ -48,36 +55,34 @@ class _Secure:
             with self._state:
                 data = self._out.read()
             if data:
-                self._inner.sendall(data)
+                self.inner.sendall(data)
 
-    def _fill(self) -> bool:
-        data = self._inner.recv(65536)
-        with self._state:
+    def _fill(self) -> None:
+        data = self.inner.recv(65536)
+        with self._state:  # to the end: an end of ours in between would find what is not decrypted
             if data:
                 self._in.write(data)
             else:
                 self._in.write_eof()
-        return bool(data)
+            self._decrypt()
 
     def _decrypt(self) -> None:
         """All there is: what is left in there would be in the way of our end."""
-        with self._state:
-            try:
-                while not self._ended:
-                    data = self._tls.read(65536)
-                    self._plain += data
-                    self._ended = not data
-            except ssl.SSLWantReadError:
-                pass
-            except ssl.SSLZeroReturnError:
-                self._ended = True
-            except ssl.SSLError as problem:  # after what came before it
-                self._ended, self._problem = True, problem
+        try:
+            while not self._ended:
+                data = self._tls.read(65536)
+                self._plain += data
+                self._ended = not data
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self._ended = True
+        except ssl.SSLError as problem:  # after what came before it
+            self._ended, self._problem = True, problem
 
     def recv(self, size: int) -> bytes:
         while not self._plain and not self._ended:
             self._fill()
-            self._decrypt()
             self._flush()  # an answer to a change of keys
         if not self._plain and self._problem:
             raise self._problem
@@ -90,7 +95,7 @@ class _Secure:
             with self._state:
                 self._tls.write(data)
                 sealed = self._out.read()
-            self._inner.sendall(sealed)
+            self.inner.sendall(sealed)
 
     def shutdown(self, how: int) -> None:
         if how == socket.SHUT_WR:
@@ -101,13 +106,13 @@ class _Secure:
                 self._tls.unwrap()
             self._flush()
         else:
-            self._inner.shutdown(how)
+            self.inner.shutdown(how)
 
     def settimeout(self, seconds: Optional[float]) -> None:
-        self._inner.settimeout(seconds)
+        self.inner.settimeout(seconds)
 
     def close(self) -> None:
-        self._inner.close()
+        self.inner.close()
 
     def __enter__(self) -> _Secure:
         return self
@@ -120,7 +125,10 @@ _Stream = Union[socket.socket, _Secure]
 
 
 class Tunnel:
-    """Listening when made."""
+    """Listening when made. `problem` is why the last connection did not come about, if so; the logger `cove`
+    hears it too."""
+
+    problem: Optional[Exception] = None
 
     def __init__(
         self, connection: Connection, sandbox: str, port: int, host: str, local_port: int
@@ -177,17 +185,29 @@ class Tunnel:
             self._spawn(self._serve, outer)
 
     def _serve(self, outer: socket.socket) -> None:
-        with outer, contextlib.suppress(Exception), self._dial() as inner:
-            with self._lock:
-                if self._closed:
-                    return
-                self._open |= {outer, inner}
-            back = threading.Thread(target=_copy, args=(inner, outer), daemon=True)
-            back.start()
-            _copy(outer, inner)
-            back.join()
-            with self._lock:
-                self._open -= {outer, inner}
+        with outer:
+            try:
+                inner = self._dial()
+            except Exception as problem:  # of any kind: nobody waits for this thread
+                if not self._closed:
+                    self.problem = problem
+                    _log.warning("%s: no connection: %s", self._target, problem)
+                _reset_at_close(outer)
+                return
+            with inner:
+                self._join(outer, inner)
+
+    def _join(self, outer: socket.socket, inner: _Stream) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._open |= {outer, inner}
+        back = threading.Thread(target=_copy, args=(inner, outer), daemon=True)
+        back.start()
+        _copy(outer, inner)
+        back.join()
+        with self._lock:
+            self._open -= {outer, inner}
 
     def _dial(self) -> _Stream:
         url = urlsplit(self._connection.url)
@@ -219,12 +239,30 @@ class Tunnel:
             raise from_reply(status, inner.recv(4096))
 
 
-def _copy(source: _Stream, target: _Stream) -> None:
+def _reset_at_close(one: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        while True:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+
+def _copy(source: _Stream, target: _Stream) -> None:
+    while True:
+        try:
             data = source.recv(65536)
-            if not data:
-                break
+        except OSError:  # it broke: the other end must not take what came for all of it
+            _fail(target.inner if isinstance(target, _Secure) else target)
+            return
+        if not data:
+            break
+        try:
             target.sendall(data)
+        except OSError:
+            break
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)  # the other direction ends by itself
+
+
+def _fail(one: socket.socket) -> None:
+    """It is reset when it is closed, which whoever reads it does now."""
+    _reset_at_close(one)
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RD)

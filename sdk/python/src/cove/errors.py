@@ -87,9 +87,11 @@ class PortClosedError(CoveError, ConnectionError):
 
 
 class DeadlineError(CoveError, TimeoutError):
-    """It took longer than the time given. `result` has what a command had written until then."""
+    """It took longer than the time given. `result` has what a command had written until then, `taken` how
+    many bytes of the input that was sent to it went in."""
 
     result: Optional[CommandResult] = None
+    taken: Optional[int] = None
 
 
 class DataLossError(CoveError):
@@ -190,6 +192,6 @@ def from_reply(status: int, body: bytes, request_id: Optional[str] = None) -> Co
     kind = _BY_STATUS.get(status, ServerError)
     if status == 502 and "was not found" in message:
         kind = SandboxGoneError
-    elif status == 502 and "port is not open" in message:
+    elif status == 502 and "is not open" in message:
         kind = PortClosedError
     return kind(message, status=status, request_id=request_id)

@@ -41,14 +41,15 @@ class AsyncGuest:
         *,
         user: Optional[str] = None,
         repeatable: bool = False,
+        timeout: Optional[float] = None,
     ) -> Dict[str, Any]:
-        """One question, one answer. `method` is like ``filesystem.Filesystem/Stat``."""
+        """One question, one answer. `method` is like ``filesystem.Filesystem/Stat``. `timeout` bounds what the
+        guest does: it has to be shorter than the client's."""
+        headers = {**self.headers(user=user), "Connect-Protocol-Version": "1"}
+        if timeout:
+            headers["Connect-Timeout-Ms"] = _milliseconds(timeout)
         answer = await self.client.json(
-            "POST",
-            f"/{method}",
-            json=body,
-            headers={**self.headers(user=user), "Connect-Protocol-Version": "1"},
-            repeatable=repeatable,
+            "POST", f"/{method}", json=body, headers=headers, repeatable=repeatable
         )
         return answer if isinstance(answer, dict) else {}
 
@@ -71,9 +72,14 @@ class AsyncGuest:
             **(headers or {}),
         }
         if timeout:
-            sent["Connect-Timeout-Ms"] = str(max(1, int(timeout * 1000)))
+            sent["Connect-Timeout-Ms"] = _milliseconds(timeout)
         async with self.client.stream(
-            "POST", f"/{method}", content=envelope(body), headers=sent, read_timeout=_SILENCE_S
+            "POST",
+            f"/{method}",
+            content=envelope(body),
+            headers=sent,
+            read_timeout=_SILENCE_S,
+            alive=True,
         ) as reply:
             async with async_closing(self._parse(reply)) as parsed:
                 yield parsed
@@ -85,6 +91,10 @@ class AsyncGuest:
                 for message in envelopes.feed(piece):
                     yield message
         except httpx.TransportError as problem:
-            raise lost(self.client.connection, problem) from problem
+            raise lost(self.client.connection, problem, alive=True) from problem
         if not envelopes.ended:
             raise errors.ConnectionLostError("the guest's answer broke off")
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, int(seconds * 1000)))

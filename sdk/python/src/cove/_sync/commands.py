@@ -28,6 +28,7 @@ OnOutput = Optional[Callable[[str], Any]]
 _RECONNECTS = 5  # in a row, without a message in between
 _SERVICE = "process.Process"
 _INPUT = 1 << 20  # in one request; a server takes only so much at once
+_INPUT_SHARE = 0.75  # of the client's time-out: the guest has to say in time how much it took
 
 
 class Command:
@@ -131,13 +132,31 @@ class Command:
     # --- acting ------------------------------------------------------------------------------
 
     def write(self, data: Union[str, bytes]) -> None:
-        """To its standard input."""
+        """To its standard input. Waits for a command that reads slowly; one that takes nothing at all for
+        three quarters of the client's `timeout` is a DeadlineError."""
         self._send("stdin", data)
 
     def _send(self, stream: str, data: Union[str, bytes]) -> None:
         for piece in _cut(data):
-            body = {**self._select(), "input": {stream: b64(piece)}}
-            self._guest.ask(f"{_SERVICE}/SendInput", body, user=self._user)
+            while True:
+                taken = self._put(stream, piece)
+                if taken == len(piece):
+                    break
+                if not taken:
+                    raise errors.DeadlineError(f"{self._text!r} does not read its input")
+                piece = piece[taken:]
+
+    def _put(self, stream: str, piece: bytes) -> int:
+        """How much of it went in within the time of one request: what did not is to be sent again."""
+        body = {**self._select(), "input": {stream: b64(piece)}}
+        limit = self._guest.client.connection.timeout * _INPUT_SHARE
+        try:
+            self._guest.ask(f"{_SERVICE}/SendInput", body, user=self._user, timeout=limit)
+        except errors.DeadlineError as problem:
+            if problem.taken is None:
+                raise
+            return problem.taken
+        return len(piece)
 
     def close_stdin(self) -> None:
         """Its standard input is at its end."""
@@ -269,8 +288,9 @@ class Commands:
         and we for it."""
         try:
             for piece in _cut(data):
-                running.write(piece)
-                yield
+                while piece and running.exit_code is None:  # it may read whenever it likes
+                    piece = piece[running._put("stdin", piece) :]
+                    yield
             running.close_stdin()
         except errors.CoveError as problem:  # one that does not want all of it is no error
             if "does not read its input" not in str(problem) and self._alive(running.pid):

@@ -89,6 +89,9 @@ class Client:
                 error = errors.from_reply(
                     reply.status_code, reply.content, reply.headers.get("x-request-id")
                 )
+                taken = reply.headers.get("cove-input-taken", "")
+                if isinstance(error, errors.DeadlineError) and taken.isdigit():
+                    error.taken = int(taken)
                 final = isinstance(error, (errors.SandboxGoneError, errors.PortClosedError))
                 delay = retry_delay(
                     attempt,
@@ -116,8 +119,10 @@ class Client:
         params: Optional[Mapping[str, Any]] = None,
         headers: Optional[Mapping[str, str]] = None,
         read_timeout: Optional[float] = None,
+        alive: bool = False,
     ) -> Iterator[httpx.Response]:
-        """An answer to be read piece by piece. Never tried again: its reader knows where it was."""
+        """An answer to be read piece by piece. Never tried again: its reader knows where it was. One that is
+        `alive` says so all the time: its silence is a lost connection."""
         timeout = httpx.Timeout(self.connection.timeout, read=read_timeout)
         try:
             with self.http.stream(
@@ -130,7 +135,7 @@ class Client:
                     )
                 yield reply
         except httpx.TransportError as problem:
-            raise lost(self.connection, problem) from problem
+            raise lost(self.connection, problem, alive=alive) from problem
 
     # --- what belongs to no sandbox ----------------------------------------------------------
 
@@ -165,10 +170,10 @@ def _may_have_arrived(problem: httpx.TransportError) -> bool:
     return not isinstance(problem, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
 
 
-def lost(connection: Connection, problem: Exception) -> errors.CoveError:
+def lost(connection: Connection, problem: Exception, *, alive: bool = False) -> errors.CoveError:
     """What httpx said, with the address, which it leaves out."""
     what = str(problem) or type(problem).__name__
-    if isinstance(problem, httpx.TimeoutException):
+    if isinstance(problem, httpx.TimeoutException) and not alive:
         return errors.DeadlineError(f"{connection.url} did not answer in time ({what})")
     return errors.ConnectionLostError(f"{connection.url}: {what}")
 
