@@ -26,6 +26,8 @@ struct unpack_job {
     struct unpack_bounds bounds;
     int input;  /* the archive's bytes */
     int report; /* struct unpack_report */
+    bool layer;  /* of a sandbox: as it was, or not at all */
+    bool squash; /* all files are the caller's */
 };
 
 /* In the child that unpack_ns_clone() made. */
