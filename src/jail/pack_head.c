@@ -115,18 +115,15 @@ int pack_xattr(struct buf *pax, const char *name, struct str value)
     return 0;
 }
 
+/* Before 1970 in whole seconds: libarchive adds what is behind the point of a negative number. */
 static void put_time(struct buf *pax, struct timespec t)
 {
-    /* a second before 1970 has its nanoseconds counted forwards, the text has not */
-    bool before = t.tv_sec < 0;
     char text[64];
 
-    if (before && t.tv_nsec) {
-        t.tv_sec++;
-        t.tv_nsec = 1000000000 - t.tv_nsec;
-    }
-    snprintf(text, sizeof(text), "%s%lld.%09ld", before && !t.tv_sec ? "-" : "",
-             (long long)t.tv_sec, t.tv_nsec);
+    if (t.tv_sec < 0)
+        snprintf(text, sizeof(text), "%lld", (long long)t.tv_sec);
+    else
+        snprintf(text, sizeof(text), "%lld.%09ld", (long long)t.tv_sec, t.tv_nsec);
     pack_record(pax, "mtime", str_of(text));
 }
 
