@@ -1,15 +1,23 @@
 """`cove backup --files` and `cove restore`: what paused sandboxes have written survives the loss of the data
 directory, byte by byte; a damaged archive changes nothing; an interrupted restore is finished by another."""
 
+import contextlib
+import gzip
+import hashlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import tarfile
+import tempfile
+import time
+from dataclasses import dataclass
 
 import pytest
 
+from helpers.archive import Tar
 from helpers.cove import CLEAR, COVE
 from helpers.guest import SLOWER
 from helpers.serve import VOLUME, Serve
@@ -97,23 +105,17 @@ def look(server, id):
     return sorted(inside(server, id, ["python3", "-"], "-u", "root", input=LOOK).splitlines())
 
 
-def restore(server, file, **more):
-    sets = [word for name, bytes in VOLUME.items() for word in ("--set", f"{name}={bytes}")]
-    return cove("restore", file, *sets, data=server.data, **more)
+def restore_words(data, file):
+    return [COVE, "restore", file, "--data", data,
+            *(word for name, bytes in VOLUME.items() for word in ("--set", f"{name}={bytes}"))]
+
+
+def restore(data, file, **more):
+    return cove(*restore_words(data, file)[1:3], *restore_words(data, file)[5:], data=data, **more)
 
 
 def state(server, id):
     return server.ok("GET", f"/v1/sandboxes/{id}")["state"]
-
-
-@pytest.fixture
-def made(folder):
-    """A server with options of the test's own."""
-    server = Serve(pathlib.Path(folder, "serve"), "--set", "pool.size=0")
-    yield server
-    if server.running():
-        server.end_all()
-    server.close()
 
 
 def lose(server):
@@ -124,44 +126,258 @@ def lose(server):
     shutil.rmtree(server.data)
 
 
-def contents(path):
-    """Everything below a data directory that a restore could change, by name and content."""
-    return {file: file.read_bytes() if file.suffix not in (".img", ".lock") else b""
-            for file in pathlib.Path(path).rglob("*") if file.is_file() and not file.is_symlink()}
+@dataclass
+class Saved:
+    server: Serve
+    archive: pathlib.Path
+    full: str                           # paused, files only
+    frozen: str
+    running: str
+    looked: list
+
+    def bytes(self):
+        return self.archive.read_bytes()
 
 
-def test_files_of_paused_sandboxes_survive_the_loss_of_the_data_directory(made, folder):
-    archive = pathlib.Path(folder, "copy")
-    full, frozen, running = (made.create(timeout=600, limits={"disk_bytes": DISK}, network="none")["id"]
-                             for _ in range(3))
-    inside(made, full, ["sh"], "-u", "root", input=FILL)
-    inside(made, frozen, ["sh", "-c", "echo kept > file"])
-    before = look(made, full)
-    made.ok("POST", f"/v1/sandboxes/{full}/pause", {"memory": False})
-    made.ok("POST", f"/v1/sandboxes/{frozen}/pause")
+@pytest.fixture(scope="module")
+def saved(workspace):
+    """A backup of three sandboxes, of a server that is lost then."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=workspace, prefix="backup-"))
+    archive = folder / "copy"
+    server = Serve(folder / "serve", "--set", "pool.size=0")
+    try:
+        full, frozen, running = (server.create(timeout=600, limits={"disk_bytes": DISK}, network="none")["id"]
+                                 for _ in range(3))
+        inside(server, full, ["sh"], "-u", "root", input=FILL)
+        inside(server, frozen, ["sh", "-c", "echo kept > file"])
+        looked = look(server, full)
+        server.ok("POST", f"/v1/sandboxes/{full}/pause", {"memory": False})
+        server.ok("POST", f"/v1/sandboxes/{frozen}/pause")
 
-    said = json.loads(cove("backup", archive, "--files", "--json", data=made.data))
-    assert {one["id"] for one in said["sandboxes"]} == {full, frozen} and said["left_out"] == 0
-    assert [(one["id"], "runs" in one["reason"]) for one in said["without_files"]] == [(running, True)]
-    assert archive.stat().st_mode & 0o777 == 0o600 and said["bytes"] == archive.stat().st_size < 32 << 20
-    assert sorted(os.listdir(folder)) == ["copy", "serve"]
-    assert "exists" in cove("backup", archive, "--files", status=1, data=made.data)
-    assert f"pid {made.process.pid}" in restore(made, archive, status=1)
-    assert not [name for name in os.listdir(made.data / "volume/layers") if name.startswith("run-")]
+        said = json.loads(cove("backup", archive, "--files", "--json", data=server.data))
+        assert {one["id"] for one in said["sandboxes"]} == {full, frozen} and said["left_out"] == 0
+        assert [(one["id"], "runs" in one["reason"]) for one in said["without_files"]] == [(running, True)]
+        assert archive.stat().st_mode & 0o777 == 0o600 and said["bytes"] == archive.stat().st_size < 32 << 20
+        assert sorted(os.listdir(folder)) == ["copy", "serve"]
+        assert "exists" in cove("backup", archive, "--files", status=1, data=server.data)
+        assert f"pid {server.process.pid}" in restore(server.data, archive, status=1)
+        assert not [name for name in os.listdir(server.data / "volume/layers") if name.startswith("run-")]
+        lose(server)
+        yield Saved(server, archive, full, frozen, running, looked)
+    finally:
+        if server.running():
+            server.end_all()
+        server.close()
 
-    lose(made)
-    said = restore(made, archive)
-    assert full in said and frozen in said and running not in said
-    said = restore(made, archive)       # again: all is there
+
+class Place:
+    """A data directory without a server."""
+
+    def __init__(self, folder):
+        self.data = pathlib.Path(folder, "data")
+        self.process = None
+
+    def layers(self):
+        """The layers there are, by a mount of our own."""
+        with self.mounted() as top:
+            return sorted(os.listdir(top / "layers"))
+
+    @contextlib.contextmanager
+    def mounted(self):
+        top = self.data / "looked-at"
+        top.mkdir(exist_ok=True)
+        subprocess.run(["mount", "-o", "loop,ro", self.data / "volume.img", top], check=True)
+        try:
+            yield top
+        finally:
+            subprocess.run(["umount", top], check=True)
+
+    def clear(self):
+        """What a restore that was killed has left mounted."""
+        subprocess.run(["umount", self.data / "volume"], capture_output=True)
+
+
+@pytest.fixture
+def place(folder):
+    made = Place(folder)
+    yield made
+    made.clear()
+
+
+# --- whole -------------------------------------------------------------------------------------
+
+def test_a_person_can_read_it_with_other_tools(saved, folder):
+    subprocess.run(["tar", "-xf", saved.archive, "-C", folder], check=True)
+    subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=folder, check=True)
+    with tarfile.open(pathlib.Path(folder, "sandboxes", saved.full, "layer.tar")) as layer:
+        members = {member.name: member for member in layer}
+    assert members["r/home/user/d/sparse"].size == GIB and members["r/home/user/d/sparse"].issparse()
+    assert members["r/home/user/d/rooted"].mode == 0o4751
+    assert members["u/bin/factor"].ischr() and members["r/etc/alternatives"].isdir()
+    assert members["r/home/user/d/one"].pax_headers["SCHILY.xattr.user.plain"].encode() == b"\0\n=bytes"
+    assert not [name for name in members if name.split("/")[0] not in ("r", "u")]
+
+
+# --- damaged and hostile -----------------------------------------------------------------------
+
+def test_a_damaged_archive_changes_nothing(saved, place, folder):
+    whole, broken = saved.bytes(), pathlib.Path(folder, "broken")
+    chance = random.Random(5)
+    flips = [len(whole) // 2, 513, *(chance.randrange(512, len(whole)) for _ in range(6))]
+    cases = [whole[:at] + bytes([whole[at] ^ 1 << chance.randrange(8)]) + whole[at + 1:] for at in flips]
+    cases += [whole[:at] for at in (len(whole) // 2, len(whole) // 2 & ~511, len(whole) - 1, len(whole) - 1024, 1024)]
+    cases += [whole + b"x", whole + bytes(512)]
+    for case in cases:
+        broken.write_bytes(case)
+        said = restore(place.data, broken, status=1)
+        assert any(word in said for word in ("damaged", "cut off", "behind its end", "no backup has", "order")), said
+        assert sorted(os.listdir(place.data)) == ["serve", "serve.lock"] and not os.listdir(place.data / "serve")
+
+
+def head(name, size):
+    block = bytearray(512)
+    block[0:len(name)] = name
+    block[100:108], block[108:116], block[116:124] = b"0000600\0", b"0000000\0", b"0000000\0"
+    block[124:136], block[136:148] = b"%011o\0" % size, b"%011o\0" % 1_700_000_000
+    block[148:156] = b" " * 8
+    block[156:157], block[257:265] = b"0", b"ustar\x0000"
+    block[329:337] = block[337:345] = b"0000000\0"
+    block[148:155] = b"%06o\0" % sum(block)
+    return bytes(block)
+
+
+def bundle(members):
+    """A backup with right sums, whatever is in it."""
+    out, sums = b"", b""
+    for name, content in [*members, (b"SHA256SUMS", None)]:
+        content = sums if content is None else content
+        sums += hashlib.sha256(content).hexdigest().encode() + b"  " + name + b"\n"
+        out += head(name, len(content)) + content + bytes(-len(content) % 512)
+    return out + bytes(1024)
+
+
+def parts(saved):
+    with tarfile.open(saved.archive) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}
+
+
+def layer(*add, **fields):
+    tar = Tar().dir("r").dir("u")
+    tar.add(*add, **fields)
+    return tar
+
+
+HOSTILE = {
+    "outside": (lambda: layer("x"), "is outside r/ and u/"),
+    "a work directory": (lambda: layer("rw0/x"), "is outside r/ and u/"),
+    "two dots": (lambda: layer("r/../../../x"), "'..'"),
+    "absolute": (lambda: layer("/r/x"), "begins with a slash"),
+    "a device": (lambda: layer("r/null", tarfile.CHRTYPE, devmajor=1, devminor=3), "is a device"),
+    "a block device": (lambda: layer("r/sda", tarfile.BLKTYPE), "is a device"),
+    "through a link": (lambda: layer("r/l", tarfile.SYMTYPE, link="/etc").add("r/l/x"), "not a directory"),
+    "a hard link out": (lambda: layer("r/h", tarfile.LNKTYPE, link="../serve.lock"), "'..'"),
+    "a hard link to nothing": (lambda: layer("r/h", tarfile.LNKTYPE, link="r/none"), "does not have"),
+    "overlayfs's redirect": (lambda: layer("r/d", tarfile.DIRTYPE, pax={"SCHILY.xattr.user.overlay.redirect": "/etc"}),
+                             "has the attribute 'user.overlay.redirect'"),
+    "trusted": (lambda: layer("r/d", tarfile.DIRTYPE, pax={"SCHILY.xattr.trusted.overlay.opaque": "y"}), "trusted"),
+    "the root itself": (lambda: layer("r"), "is outside r/ and u/"),
+    "no upper directory": (lambda: Tar().dir("r"), "has no r/ and u/"),
+}
+
+
+def test_a_hostile_archive_changes_nothing(saved, place, folder):
+    good, archive = parts(saved), pathlib.Path(folder, "archive")
+    note, database = good[f"sandboxes/{saved.full}/note"], good["cove.db"]
+    names = [f"sandboxes/{saved.full}/{kind}".encode() for kind in ("note", "layer.tar")]
+
+    def members(tar, note=note, names=names):
+        return [(b"cove-backup", b"1\n"), (b"cove.db", database), (names[0], note), (names[1], tar)]
+
+    def refused(content, words):
+        archive.write_bytes(bundle(content))
+        said = restore(place.data, archive, status=1)
+        assert words in said, said
+        assert not (place.data / "serve" / "cove.db").exists()
+        assert sorted(os.listdir(place.data / "serve")) == []
+
+    plain = pathlib.Path(layer("r/x").write(pathlib.Path(folder, "layer"))).read_bytes()
+    for what, (tar, words) in HOSTILE.items():
+        refused(members(pathlib.Path(tar().write(pathlib.Path(folder, "layer"))).read_bytes()), words)
+        assert not os.path.exists(place.data / "paused"), what
+    assert place.layers() == []
+    refused(members(gzip.compress(plain)), "")
+    other = [name.replace(saved.full.encode(), b"other") for name in names]
+    refused(members(plain, names=other), "it is of sandbox")
+    refused(members(plain, note=note[:-1]), "it has")
+    refused(members(plain, names=[b"sandboxes/../note", b"sandboxes/../layer.tar"]), "no backup has")
+    refused(members(plain) + members(plain)[2:], "twice")
+    refused(members(plain)[::-1], "")
+    refused([(b"cove-backup", b"1\n"), (b"cove.db", b"SQLite format 3\0" + bytes(4096)), *members(plain)[2:]], "database")
+    refused([(b"cove-backup", b"2\n"), *members(plain)[1:]], "newer release")
+    assert place.layers() == [] and not os.path.exists(place.data / "paused")
+    archive.write_bytes(bundle(members(plain)))         # and it was not refused for how it was made
+    assert saved.full in restore(place.data, archive)
+    assert place.layers() == [f"box-{saved.full}"]
+
+
+# --- interrupted -------------------------------------------------------------------------------
+
+def files_of(top):
+    return {str(path.relative_to(top)): (path.lstat().st_mode, path.lstat().st_uid, path.lstat().st_mtime_ns,
+                                         path.lstat().st_size if path.is_file() else 0)
+            for path in top.rglob("*") if path.parent != top}
+
+
+def kill_restore(place, archive, after):
+    process = subprocess.Popen(restore_words(place.data, archive), env=CLEAR, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True)
+    time.sleep(after)
+    process.kill()
+    said = process.communicate(timeout=20)[1]
+    assert process.returncode in (0, -9), said
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(60, marks=pytest.mark.slow)])
+def test_a_restore_that_was_killed_is_finished_by_another(saved, place, folder, times):
+    chance = random.Random(times)
+    began = time.monotonic()
+    whole = Place(pathlib.Path(folder, "whole"))
+    whole.data.parent.mkdir()
+    restore(whole.data, saved.archive)
+    took = time.monotonic() - began
+    with whole.mounted() as top:
+        want = files_of(top / "layers")
+    for number in range(times):
+        if number % 20 == 19:           # from the beginning again: the first part is the longest
+            place.clear()
+            shutil.rmtree(place.data)
+        kill_restore(place, saved.archive, chance.uniform(took / 4, took))
+        assert not os.path.exists(place.data / "serve/cove.db") or (place.data / "paused" / saved.full).exists()
+    said = restore(place.data, saved.archive)
+    assert saved.full in said and saved.frozen in said
+    place.clear()
+    with place.mounted() as top:
+        assert files_of(top / "layers") == want
+    assert (place.data / "serve/cove.db").exists()
+    assert sorted(os.listdir(place.data / "paused")) == sorted([saved.full, saved.frozen])
+
+
+# --- put back ----------------------------------------------------------------------------------
+
+def test_files_of_paused_sandboxes_survive_the_loss_of_the_data_directory(saved):
+    server = saved.server
+    said = restore(server.data, saved.archive)
+    assert saved.full in said and saved.frozen in said and saved.running not in said
+    said = restore(server.data, saved.archive)          # again: all is there
     assert said.count("left as they are") == 2
-    made.start()
-    assert {state(made, full), state(made, frozen)} == {"paused"}
-    for id in (full, frozen):
-        made.ok("POST", f"/v1/sandboxes/{id}/resume", {"timeout": 600})
-    assert look(made, full) == before
-    assert inside(made, frozen, ["cat", "file"]) == "kept\n"
-    assert inside(made, full, ["ls", "/usr/bin/factor"], status=2) == ""
-    # its limit is its own again
-    written = inside(made, frozen, ["sh", "-c", "dd if=/dev/urandom of=big bs=1M count=128 2>/dev/null; stat -c %s big"])
-    assert int(written) <= DISK, written
-    assert state(made, frozen) == "running"
+    server.start()
+    assert {state(server, saved.full), state(server, saved.frozen)} == {"paused"}
+    for id in (saved.full, saved.frozen):
+        server.ok("POST", f"/v1/sandboxes/{id}/resume", {"timeout": 600})
+    assert look(server, saved.full) == saved.looked
+    assert inside(server, saved.frozen, ["cat", "file"]) == "kept\n"
+    inside(server, saved.full, ["ls", "/usr/bin/factor"], status=2)
+    written = inside(server, saved.frozen,              # its limit is its own again
+                     ["sh", "-c", "dd if=/dev/urandom of=big bs=1M count=128 2>/dev/null; stat -c %s big"])
+    assert 0 < int(written) <= DISK, written
+    assert state(server, saved.frozen) == "running"
