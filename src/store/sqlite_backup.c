@@ -1,7 +1,9 @@
 /* sqlite_backup.c - a copy of the database while it is used, and putting one back.
  *
- * A copy is one file, whole or absent. Putting one back deletes nothing: what was there is moved
- * beside it, so that a wrong choice can be undone. */
+ * A copy is one file, whole or absent. Putting one back deletes nothing: what was there is kept
+ * beside it, so that a wrong choice can be undone. Whatever call fails, or is the last one before a
+ * crash, the name leads to the old database with its newest rows or to the new one: a file and its
+ * log cannot be replaced in one step, so the old log becomes part of the old file first. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -146,17 +148,94 @@ static int copy_whole(int from, const char *to, struct err *err)
     return r;
 }
 
-static int move_aside(const char *path, const char *suffix, const char *aside, struct err *err)
-{
-    AUTO(buf_free) struct buf from = { 0 }, to = { 0 };
+static const char *const kept[] = { "-wal", "" }; /* -shm is made from the log */
 
-    buf_printf(&from, "%s%s", path, suffix);
-    buf_printf(&to, "%s%s", aside, suffix);
-    /* the file itself stays until another takes its name: never is there none, for which a start
-     * would make an empty one */
-    if (!*suffix ? link(from.data, to.data) : rename(from.data, to.data))
-        return errno == ENOENT ? 0 : err_sys(err, "keep %s as %s", from.data, to.data);
-    return 0;
+static int keep_one(const char *from, const char *to, struct err *err)
+{
+    AUTO(closep) int fd = -1;
+
+    if (!link(from, to) || errno == ENOENT)
+        return 0;
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK)
+        return err_sys(err, "keep %s as %s", from, to);
+    fd = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW); /* no second names there */
+    if (fd < 0)
+        return err_sys(err, "open %s", from);
+    return copy_file(fd, to, err);
+}
+
+/* What there is gets second names; the first ones stay. All of it, or nothing. */
+static int keep_old(const char *path, const char *aside, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+        AUTO(buf_free) struct buf from = { 0 }, to = { 0 };
+
+        buf_printf(&from, "%s%s", path, kept[i]);
+        buf_printf(&to, "%s%s", aside, kept[i]);
+        if (!keep_one(from.data, to.data, err))
+            continue;
+        while (i--) {
+            to.len = 0;
+            buf_printf(&to, "%s%s", aside, kept[i]);
+            unlink(to.data);
+        }
+        return -1;
+    }
+    return sqlite_sync_directory(path, err);
+}
+
+static bool is_damaged(int rc)
+{
+    return (rc & 0xff) == SQLITE_NOTADB || (rc & 0xff) == SQLITE_CORRUPT;
+}
+
+/* The old file then needs no log. One that is damaged stays as it is: it is no database, with a log
+ * or without, and beside it are both. */
+static int fold_log(const char *path, struct err *err)
+{
+    static const char *const pragmas[] = { NULL };
+    AUTO(buf_free) struct buf log = { 0 };
+    struct conn c;
+    int rc = SQLITE_OK, r = 0;
+
+    buf_printf(&log, "%s-wal", path);
+    if (access(path, F_OK) || access(log.data, F_OK))
+        return 0;
+    r = sqlite_open(&c, path, pragmas, err);
+    if (!r) { /* opens the log, which the next line alone would not */
+        rc = sqlite3_exec(c.db, "SELECT count(*) FROM sqlite_schema", NULL, NULL, NULL);
+        if (rc == SQLITE_OK)
+            rc = sqlite3_wal_checkpoint_v2(c.db, NULL, SQLITE_CHECKPOINT_FULL, NULL, NULL);
+        if (rc != SQLITE_OK && !is_damaged(rc))
+            r = sqlite_error(&c, rc, err);
+    }
+    sqlite_shut(&c);
+    return r ? err_in(err, "write the log of the database into it (one that is to be lost may be "
+                           "moved away, with its -wal)")
+             : 0;
+}
+
+/* On the disk before the new one has the name: a stranger's log would be taken for its own. */
+static int drop_log(const char *path, struct err *err)
+{
+    static const char *const suffixes[] = { "-wal", "-shm" };
+
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+        AUTO(buf_free) struct buf name = { 0 };
+
+        buf_printf(&name, "%s%s", path, suffixes[i]);
+        if (unlink(name.data) && errno != ENOENT)
+            return err_sys(err, "remove %s", name.data);
+    }
+    return sqlite_sync_directory(path, err);
+}
+
+static bool is_taken(const char *aside)
+{
+    AUTO(buf_free) struct buf log = { 0 };
+
+    buf_printf(&log, "%s-wal", aside);
+    return !access(aside, F_OK) || !access(log.data, F_OK);
 }
 
 static void name_aside(const char *path, struct buf *out)
@@ -168,26 +247,36 @@ static void name_aside(const char *path, struct buf *out)
     gmtime_r(&now, &tm);
     strftime(stamp, sizeof(stamp), "%Y%m%dT%H%M%SZ", &tm);
     buf_printf(out, "%s.replaced-%s", path, stamp);
+    for (int n = 2; is_taken(out->data); n++) { /* by one of the same second */
+        out->len = 0;
+        buf_printf(out, "%s.replaced-%s-%d", path, stamp, n);
+    }
+}
+
+static int replace(const char *part, const char *path, const char *aside, struct err *err)
+{
+    if (keep_old(path, aside, err) || fold_log(path, err) || drop_log(path, err))
+        return -1;
+    if (rename(part, path))
+        return err_sys(err, "name the database %s", path);
+    return sqlite_sync_directory(path, err);
 }
 
 int store_sqlite_restore(const char *from, const char *path, struct buf *aside, struct err *err)
 {
-    static const char *const suffixes[] = { "-shm", "-wal", "" };
     AUTO(buf_free) struct buf part = { 0 };
     AUTO(closep) int fd = open_backup(from, err);
 
     if (fd < 0 || lazy_load(&lazy_sqlite, err))
         return -1;
     buf_printf(&part, "%s.part", path);
-    if (copy_whole(fd, part.data, err)) {
-        unlink(part.data);
-        return err_in(err, "%s", from);
-    }
+    if (drop_log(part.data, err)) /* of one that was interrupted */
+        return -1;
     name_aside(path, aside);
-    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++)
-        if (move_aside(path, suffixes[i], aside->data, err))
-            return -1;
-    if (rename(part.data, path))
-        return err_sys(err, "name the database %s", path);
-    return sqlite_sync_directory(path, err);
+    if (copy_whole(fd, part.data, err))
+        err_in(err, "%s", from);
+    else if (!replace(part.data, path, aside->data, err))
+        return 0;
+    unlink(part.data);
+    return -1;
 }

@@ -1,5 +1,6 @@
 /* test_store_crash.c - the SQLite store in bad times: a full disk, a log that never rests; and
  * copies of it. */
+#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -236,6 +237,149 @@ TEST(a_damaged_database_is_replaced_and_kept)
     OK(s->ops->user_get(s, "ann", &u, &err));
     store_closep(&s);
     CHECK_INT(access(aside.data, F_OK), 0);
+}
+
+/* The calls by which a restore changes names: one of them fails, or is the last before a crash. */
+enum { NEVER_FAILS, EVERY_LINK, ONE, CRASH };
+static int calls, at_call, way;
+
+static bool goes_wrong(bool is_link)
+{
+    if (way == EVERY_LINK) {
+        errno = EPERM;
+        return is_link;
+    }
+    if (way == NEVER_FAILS || ++calls != at_call)
+        return false;
+    if (way == CRASH)
+        _exit(77);
+    errno = EIO;
+    return true;
+}
+
+int link(const char *from, const char *to)
+{
+    return goes_wrong(true) ? -1 : linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int rename(const char *from, const char *to)
+{
+    return goes_wrong(false) ? -1 : renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+int unlink(const char *path) { return goes_wrong(false) ? -1 : unlinkat(AT_FDCWD, path, 0); }
+
+/* Its newest row, bob, is in the log alone: as after a power loss. */
+static char old_database[128], backup_of_it[128];
+
+static int die_with_bob_in_the_log(void)
+{
+    struct store *s = NULL;
+    struct user u = { .name = "bob" };
+
+    if (store_open_sqlite(old_database, &s, &err) || s->ops->user_add(s, &u, &err))
+        return __LINE__;
+    _exit(0);
+}
+
+static void make_old(const char *name)
+{
+    struct store *s;
+
+    snprintf(old_database, sizeof(old_database), "%s", scratch_path(name));
+    s = open_at(old_database);
+    sample_user(s, "ann");
+    store_closep(&s);
+    snprintf(backup_of_it, sizeof(backup_of_it), "%s", scratch_path("backup.db"));
+    OK(store_sqlite_backup(old_database, backup_of_it, &err));
+    run_child(die_with_bob_in_the_log);
+}
+
+static bool has_bob(const char *path)
+{
+    struct store *s = open_at(path);
+    struct user u;
+    bool found;
+
+    OK(s->ops->user_get(s, "ann", &u, &err));
+    err = (struct err){ 0 };
+    found = !s->ops->user_get(s, "bob", &u, &err);
+    store_closep(&s);
+    return found;
+}
+
+/* In a process of its own. Its exit status: 0 restored, 1 said that it failed, 77 crashed, 10
+ * restored before it came to that call. */
+static int restored(int how, int nth)
+{
+    AUTO(buf_free) struct buf aside = { 0 };
+    pid_t pid = fork();
+    int status, r;
+
+    if (!pid) {
+        way = how;
+        at_call = nth;
+        r = store_sqlite_restore(backup_of_it, old_database, &aside, &err) ? 1 : 0;
+        way = NEVER_FAILS;
+        if (!r && !has_bob(aside.data))
+            r = 2;
+        _exit(!r && calls < at_call ? 10 : r);
+    }
+    CHECK_INT(waitpid(pid, &status, 0), pid);
+    CHECK(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void at_every_call(int how, int status)
+{
+    int n = 1, r;
+
+    for (r = 0; r != 10; n++) {
+        char name[32];
+
+        snprintf(name, sizeof(name), "%d-%d.db", how, n);
+        make_old(name);
+        r = restored(how, n);
+        if (r != status && r && r != 10)
+            test_fail(__FILE__, __LINE__, "call %d: status %d", n, r);
+        CHECK_INT(has_bob(old_database), r == status);
+        if (r == status) /* nothing of it is in the way */
+            CHECK_INT(restored(NEVER_FAILS, 0), 0);
+        CHECK(!has_bob(old_database));
+    }
+    CHECK(n > 7); /* the calls are ours: not one of them was missed */
+}
+
+TEST(a_restore_that_fails_at_any_call_leaves_the_old_database_with_its_log)
+{
+    at_every_call(ONE, 1);
+}
+
+TEST(a_restore_that_crashes_at_any_call_leaves_the_old_database_with_its_log)
+{
+    at_every_call(CRASH, 77);
+}
+
+TEST(a_backup_is_put_back_where_no_file_can_have_two_names)
+{
+    make_old("store.db");
+    CHECK_INT(restored(EVERY_LINK, 0), 0);
+    CHECK(!has_bob(old_database));
+}
+
+TEST(a_damaged_database_is_kept_with_its_log)
+{
+    AUTO(buf_free) struct buf aside = { 0 };
+    static const char noise[8192] = { 'x' };
+    struct stat st;
+
+    make_old("store.db");
+    write_at(old_database, 0, noise, sizeof(noise));
+    OK(store_sqlite_restore(backup_of_it, old_database, &aside, &err));
+    CHECK(!has_bob(old_database));
+    CHECK(!stat(aside.data, &st) && st.st_size >= (off_t)sizeof(noise));
+    buf_puts(&aside, "-wal");
+    CHECK(!stat(aside.data, &st) && st.st_size > 0);
 }
 
 static void not_restored(const char *from, enum err_code code, const char *says)
