@@ -64,6 +64,8 @@ static void print_json(const char *file, const char *database, const char *aside
         put_ids(&b, "without_files", &s->out, true);
         json_kv_int(&b, "bytes", (int64_t)s->bytes);
         json_kv_int(&b, "left_out", (int64_t)s->left_out);
+        if (s->squashed)
+            json_kv_bool(&b, "owners_lost", true);
     }
     json_close(&b, '}');
     puts(buf_cstr(&b));
@@ -158,6 +160,9 @@ static void print_restore(const char *file, const char *database, const struct b
     if (s) {
         print_list("these sandboxes are paused, with their files:", &s->in);
         print_list("these are as they were:", &s->out);
+        if (s->squashed)
+            puts("Owners are lost: all files are yours, as you have no subordinate ids to give "
+                 "(/etc/subuid).");
     }
     puts("At the next start sandboxes that it does not know end.");
 }

@@ -23,6 +23,7 @@ struct backup_summary {
     struct backup_list in, out; /* sandboxes with their files, and those without */
     uint64_t bytes;             /* of the archive, or of the layers put back */
     uint64_t left_out;          /* names and attributes that no archive can hold */
+    bool squashed;              /* put back as files of the caller, who has no other ids to give */
 };
 
 void backup_summary_free(struct backup_summary *s);

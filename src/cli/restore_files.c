@@ -163,6 +163,7 @@ static int unpack_layer(struct work *w, struct item *item, struct err *err)
     if (!is_directory(item->fd, "r") || !is_directory(item->fd, "u"))
         return err_set(err, ERR_INVALID, "its layer has no r/ and u/");
     w->summary->bytes += item->layer->size;
+    w->summary->squashed |= result.squashed;
     return 0;
 }
 

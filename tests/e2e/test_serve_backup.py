@@ -1,6 +1,7 @@
 """`cove backup --files` and `cove restore`: what paused sandboxes have written survives the loss of the data
 directory, byte by byte; a damaged archive changes nothing; an interrupted restore is finished by another."""
 
+import concurrent.futures
 import contextlib
 import gzip
 import hashlib
@@ -9,16 +10,18 @@ import os
 import pathlib
 import random
 import shutil
+import sqlite3
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 
 import pytest
 
-from helpers.archive import Tar
-from helpers.cove import CLEAR, COVE
+from helpers.archive import ORDINARY, Tar
+from helpers.cove import CLEAR, COVE, for_anybody
 from helpers.guest import SLOWER
 from helpers.serve import VOLUME, Serve
 
@@ -360,6 +363,84 @@ def test_a_restore_that_was_killed_is_finished_by_another(saved, place, folder, 
         assert files_of(top / "layers") == want
     assert (place.data / "serve/cove.db").exists()
     assert sorted(os.listdir(place.data / "paused")) == sorted([saved.full, saved.frozen])
+
+
+# --- without root ------------------------------------------------------------------------------
+
+def test_an_ordinary_user_gets_plain_directories(saved, folder):
+    """Without ids of his own to give, the owners are lost, which is said; the rest is there."""
+    home, program = pathlib.Path(folder, "home"), for_anybody(folder)
+    archive = home / "copy"
+    home.mkdir()
+    shutil.copy(saved.archive, archive)
+    for path in (home, archive):
+        os.chown(path, ORDINARY, ORDINARY)
+    done = subprocess.run([program, *map(str, restore_words(home / "data", archive)[1:])], capture_output=True, text=True,
+                          user=ORDINARY, group=ORDINARY, extra_groups=[], env=CLEAR, timeout=60 * SLOWER)
+    assert done.returncode == 0, done.stderr
+    assert saved.full in done.stdout and "Owners are lost" in done.stdout
+    top = home / "data/volume/layers" / f"box-{saved.full}"
+    assert (top / "r/home/user/d/three").exists() is False
+    assert os.path.samefile(top / "r/home/user/d/one", top / "r/home/user/d/deep/three")
+    assert (top / "u/bin/factor").is_char_device() and (top / "r/home/user/d/sparse").stat().st_size == GIB
+    assert os.getxattr(top / "r/etc/alternatives", "user.overlay.opaque") == b"y"
+    assert {path.lstat().st_uid for path in top.rglob("*")} == {ORDINARY}
+
+
+# --- beside a server ---------------------------------------------------------------------------
+
+WRITER = """
+import os
+for n in range(1, 1 << 30):
+    for name in ("a", "b"):
+        with open("next", "w") as file:
+            file.write(str(n))
+        os.rename("next", name)
+"""
+
+
+def test_a_backup_beside_pauses_and_resumes_is_of_one_moment(server, folder):
+    """Whatever is in it was paused from the first look to the last, and its files are of one moment."""
+    boxes = [server.create(timeout=600, network="none")["id"] for _ in range(2)]
+    for id in boxes:
+        inside(server, id, ["sh", "-c", "cat > writer.py; echo 0 > a; echo 0 > b; "
+                            "setsid python3 writer.py > /dev/null 2>&1 &"], input=WRITER)
+    ending, included = threading.Event(), 0
+
+    def disturb(id):
+        while not ending.is_set():
+            server.ok("POST", f"/v1/sandboxes/{id}/pause")
+            ending.wait(random.uniform(0, 0.1))
+            server.ok("POST", f"/v1/sandboxes/{id}/resume", {})
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        disturbers = [pool.submit(disturb, id) for id in boxes]
+        try:
+            for number in range(40):
+                archive = pathlib.Path(folder, f"copy-{number}")
+                said = json.loads(cove("backup", archive, "--files", "--json", data=server.data))
+                included += check_backup(archive, folder, said, boxes)
+        finally:
+            ending.set()
+        for one in disturbers:
+            one.result()
+    assert included, "no backup had a paused sandbox"
+
+
+def check_backup(archive, folder, said, boxes):
+    found = {one["id"] for one in said["sandboxes"]} & set(boxes)
+    with tarfile.open(archive) as tar:
+        copy = pathlib.Path(folder, "cove.db")
+        copy.write_bytes(tar.extractfile("cove.db").read())
+        with contextlib.closing(sqlite3.connect(copy)) as database:
+            states = dict(database.execute("SELECT id, state FROM sandboxes"))
+        for id in found:
+            with tarfile.open(fileobj=tar.extractfile(f"sandboxes/{id}/layer.tar")) as layer:
+                a, b = (int(layer.extractfile(f"r/home/user/{name}").read()) for name in "ab")
+            assert b in (a, a - 1), (a, b)
+            assert states[id] not in ("running", "creating", "ending", "ended"), states[id]
+    assert found | {one["id"] for one in said["without_files"]} >= set(boxes)
+    return len(found)
 
 
 # --- put back ----------------------------------------------------------------------------------
