@@ -111,8 +111,7 @@ static int run_backup(struct args *a)
         return args_fail(a, 2, &err);
     data = data_of(a);
     path = backup_database(data);
-    if (o->files ? backup_files(data, file, &summary, &err)
-                 : store_sqlite_backup(path, file, &err))
+    if (o->files ? backup_files(data, file, &summary, &err) : store_sqlite_backup(path, file, &err))
         return args_fail(a, 1, &err);
     if (o->json)
         print_json(file, path, NULL, o->files ? &summary : NULL);

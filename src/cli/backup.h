@@ -38,8 +38,8 @@ struct volume;
 int backup_volume_open(const char *data, struct volume **out, bool *ours, struct err *err);
 void backup_volume_close(const char *data, struct volume *v, bool ours);
 
-/* from: a backup with files, of which every byte is checked before anything changes. The lock of the
- * data directory is the caller's. aside: where the database went that was there. */
+/* from: a backup with files, of which every byte is checked before anything changes. The lock of
+ * the data directory is the caller's. aside: where the database went that was there. */
 int restore_files(const char *data, int from, struct backup_summary *out, struct buf *aside,
                   struct err *err);
 

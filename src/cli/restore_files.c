@@ -1,9 +1,10 @@
 /* restore_files.c - putting a backup with files back, without a server.
  *
  * The whole archive is checked first. Then each layer is unpacked, by a process that sees nothing
- * else, under a name that any keeper sweeps; when all are there and on disk they get their notes and
- * names, and the database comes last. So until the names, nothing has changed; from there on a
- * restore that was interrupted is finished by doing it again: what has its name is there already. */
+ * else, under a name that any keeper sweeps; when all are there and on disk they get their notes
+ * and names, and the database comes last. So until the names, nothing has changed; from there on a
+ * restore that was interrupted is finished by doing it again: what has its name is there already.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -53,7 +54,8 @@ static int read_note(struct work *w, const struct bundle_member *m, struct item 
     char name[KEEP_NAME_ROOM];
 
     if (bundle_read(w->from, m, BOXFILE_MAX, &bytes, err) ||
-        boxfile_decode(buf_str(&bytes), BOXFILE_NOTE, m->id, &item->note, &item->unknown, err) < 0 ||
+        boxfile_decode(buf_str(&bytes), BOXFILE_NOTE, m->id, &item->note, &item->unknown, err) <
+            0 ||
         order_check(&item->note.order, err))
         return err_in(err, "the note of sandbox %s", m->id);
     snprintf(name, sizeof(name), "box-%s", m->id);
@@ -147,10 +149,9 @@ static bool is_directory(int dir, const char *name)
 static int unpack_layer(struct work *w, struct item *item, struct err *err)
 {
     AUTO(buf_free) struct buf path = { 0 };
-    struct unpack_request r = { .archive = w->from,
-                                .layer_bytes = item->layer->size,
-                                .progress = grow,
-                                .arg = w->volume };
+    struct unpack_request r = {
+        .archive = w->from, .layer_bytes = item->layer->size, .progress = grow, .arg = w->volume
+    };
     struct unpack_result result;
 
     buf_printf(&path, "%s/volume/layers/%s", w->data, item->staged);
@@ -184,9 +185,8 @@ static int stage(struct work *w, struct item *item, struct err *err)
         return -1;
     if (flock(item->fd, LOCK_SH | LOCK_NB))
         return err_sys(err, "lock layer %s", item->staged);
-    return unpack_layer(w, item, err) ||
-                   layer_quota_set(w->volume, item->note.family,
-                                   item->note.order.limits.disk_bytes, err)
+    return unpack_layer(w, item, err) || layer_quota_set(w->volume, item->note.family,
+                                                         item->note.order.limits.disk_bytes, err)
                ? -1
                : 0;
 }
@@ -204,7 +204,8 @@ static int stage_all(struct work *w, struct err *err)
                             "its files are here already, and were left as they are");
             continue;
         }
-        if (missing.code != ERR_NOT_FOUND) { /* a disk that fails does not say that it is not there */
+        if (missing.code !=
+            ERR_NOT_FOUND) { /* a disk that fails does not say that it is not there */
             *err = missing;
             return -1;
         }

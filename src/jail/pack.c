@@ -223,7 +223,8 @@ static int put_device(struct packer *p, const struct stat *st, const char *name)
     return p->request->style == PACK_LAYER ? put_plain(p, &h) : 0;
 }
 
-static int put_hardlink(struct packer *p, const struct stat *st, const char *name, const char *first)
+static int put_hardlink(struct packer *p, const struct stat *st, const char *name,
+                        const char *first)
 {
     struct pack_head h = head_of(st, '1', name);
 
@@ -383,8 +384,8 @@ static int pack_mapped(const struct pack_request *request, struct pack_stats *ou
 {
     struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
     AUTO(report_close)
-    struct report *r = mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                            -1, 0);
+    struct report *r =
+        mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int go[2], mapped;
     char byte = 0;
     pid_t pid;

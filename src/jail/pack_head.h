@@ -7,7 +7,10 @@
 
 #include "base/buf.h"
 
-enum { PACK_BLOCK = 512, PACK_PAX_MAX = 768 << 10 /* readers take at most a MiB of a pax header */ };
+enum {
+    PACK_BLOCK = 512,
+    PACK_PAX_MAX = 768 << 10 /* readers take at most a MiB of a pax header */
+};
 
 struct pack_head {
     char type; /* '0' file, '1' hard link, '2' symlink, '3' character device, '5' directory, '6' */
@@ -20,8 +23,8 @@ struct pack_head {
 };
 
 /* One pax record; the value may hold anything. A name in a record that is not plain ASCII wants
- * hdrcharset=BINARY in front: readers would take it for UTF-8, and write the same letters with other
- * bytes. */
+ * hdrcharset=BINARY in front: readers would take it for UTF-8, and write the same letters with
+ * other bytes. */
 bool pack_is_plain(struct str name);
 void pack_record(struct buf *pax, const char *key, struct str value);
 /* An extended attribute. -1: there is no room for it any more. */

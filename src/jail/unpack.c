@@ -231,14 +231,13 @@ int unpack_run(const struct unpack_request *request, struct unpack_result *out, 
     reports = from[1];
     r = unpack_ns_clone(&ns, err);
     if (!r)
-        unpack_child_main(&(struct unpack_job){
-            .lib = lib,
-            .ns = &ns,
-            .bounds = within,
-            .input = in,
-            .report = reports,
-            .layer = request->layer_bytes > 0,
-            .squash = out->squashed });
+        unpack_child_main(&(struct unpack_job){ .lib = lib,
+                                                .ns = &ns,
+                                                .bounds = within,
+                                                .input = in,
+                                                .report = reports,
+                                                .layer = request->layer_bytes > 0,
+                                                .squash = out->squashed });
     close(TAKE(in, -1)); /* the child's ends: each side must see when the other is gone */
     close(TAKE(reports, -1));
     sigaction(SIGPIPE, &ignore, &before);

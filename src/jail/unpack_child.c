@@ -346,8 +346,8 @@ static int take_entry(struct child *c, struct archive_entry *e, struct err *err)
 {
     struct entry_raw raw = raw_of(c->lib, e);
     struct entry_clean clean;
-    enum entry_verdict verdict = c->job->layer ? unpack_entry_check_layer(&raw, &clean)
-                                               : unpack_entry_check(&raw, &clean);
+    enum entry_verdict verdict =
+        c->job->layer ? unpack_entry_check_layer(&raw, &clean) : unpack_entry_check(&raw, &clean);
     char label[ENTRY_LABEL];
     int r;
 

@@ -40,9 +40,8 @@ const struct bundle_member *bundle_find(const struct bundle *b, enum bundle_kind
 static void name_of(const struct bundle_member *m, char out[static BUNDLE_NAME])
 {
     static const char *const names[BUNDLE_KINDS] = {
-        [BUNDLE_VERSION] = "cove-backup", [BUNDLE_DATABASE] = "cove.db",
-        [BUNDLE_NOTE] = "note",           [BUNDLE_LAYER] = "layer.tar",
-        [BUNDLE_SUMS] = "SHA256SUMS",
+        [BUNDLE_VERSION] = "cove-backup", [BUNDLE_DATABASE] = "cove.db", [BUNDLE_NOTE] = "note",
+        [BUNDLE_LAYER] = "layer.tar",     [BUNDLE_SUMS] = "SHA256SUMS",
     };
 
     if (*m->id)
@@ -54,10 +53,9 @@ static void name_of(const struct bundle_member *m, char out[static BUNDLE_NAME])
 void bundle_head(const struct bundle_member *m, char out[static BUNDLE_BLOCK])
 {
     char name[BUNDLE_NAME];
-    struct pack_head h = { .type = '0',
-                           .mode = 0600,
-                           .size = m->size,
-                           .mtime = { .tv_sec = m->time_s } };
+    struct pack_head h = {
+        .type = '0', .mode = 0600, .size = m->size, .mtime = { .tv_sec = m->time_s }
+    };
 
     name_of(m, name);
     h.name = str_of(name);

@@ -12,10 +12,7 @@ enum { CHUNK = 1 << 20, ENDING = 2 * BUNDLE_BLOCK };
 
 static const char zeros[ENDING];
 
-static uint64_t padded(uint64_t n)
-{
-    return (n + BUNDLE_BLOCK - 1) / BUNDLE_BLOCK * BUNDLE_BLOCK;
-}
+static uint64_t padded(uint64_t n) { return (n + BUNDLE_BLOCK - 1) / BUNDLE_BLOCK * BUNDLE_BLOCK; }
 
 /* ---- reading ---- */
 
@@ -88,8 +85,9 @@ static int check_sums(int fd, const struct bundle *b, struct err *err)
     bundle_put_sums(b, &want);
     if (sums->size != want.len || bundle_read(fd, sums, want.len, &text, err) ||
         !str_eq(buf_str(&want), buf_str(&text)))
-        return err_set(err, ERR_INVALID, "it is damaged: its bytes do not have the sums that were "
-                                         "written behind them");
+        return err_set(err, ERR_INVALID,
+                       "it is damaged: its bytes do not have the sums that were "
+                       "written behind them");
     return 0;
 }
 
@@ -128,8 +126,7 @@ static int check_member(int fd, struct bundle *b, uint64_t *at, struct err *err)
     kept = bundle_add(b, m.kind, m.id);
     *kept = m;
     kept->at = *at + BUNDLE_BLOCK;
-    if (sum_of(fd, kept, err) ||
-        check_zeros(fd, kept->at + m.size, padded(m.size) - m.size, err) ||
+    if (sum_of(fd, kept, err) || check_zeros(fd, kept->at + m.size, padded(m.size) - m.size, err) ||
         (b->n == 1 && check_version(fd, b, err)))
         return -1;
     *at = kept->at + padded(m.size);
@@ -194,7 +191,7 @@ int bundle_end(int fd, struct bundle *b, struct err *err)
     if (pwrite(fd, head, sizeof(head), (off_t)(m->at - BUNDLE_BLOCK)) != sizeof(head))
         return err_sys(err, "write the backup");
     return write_all(fd, zeros, (size_t)(padded(m->size) - m->size), err) || sum_of(fd, m, err) ? -1
-                                                                                               : 0;
+                                                                                                : 0;
 }
 
 int bundle_put(int fd, struct bundle *b, enum bundle_kind kind, const char *id, struct str bytes,

@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import tarfile
@@ -441,6 +442,76 @@ def check_backup(archive, folder, said, boxes):
             assert states[id] not in ("running", "creating", "ending", "ended"), states[id]
     assert found | {one["id"] for one in said["without_files"]} >= set(boxes)
     return len(found)
+
+
+def begin_backup(server, archive):
+    return subprocess.Popen([COVE, "backup", archive, "--files", "--json", "--data", server.data], env=CLEAR,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def stop_when(process, ready):
+    """Holds it as soon as it is so far. False: it was quicker."""
+    until = time.monotonic() + 30 * SLOWER
+    while process.poll() is None and not ready():
+        assert time.monotonic() < until
+    process.send_signal(signal.SIGSTOP)
+    return process.poll() is None
+
+
+def test_a_backup_that_was_killed_leaves_nothing_in_the_way(server, folder):
+    id, archive = server.create(timeout=600, network="none")["id"], pathlib.Path(folder, "copy")
+    part = archive.with_name("copy.part")
+    inside(server, id, ["sh", "-c", "head -c 40M /dev/urandom > big"])
+    server.ok("POST", f"/v1/sandboxes/{id}/pause", {"memory": False})
+    process = begin_backup(server, archive)
+    stop_when(process, lambda: part.exists() and part.stat().st_size > 1 << 20)
+    assert part.stat().st_mode & 0o777 == 0o600
+    process.kill()
+    process.communicate()
+    assert not archive.exists()
+    said = json.loads(cove("backup", archive, "--files", "--json", data=server.data))
+    assert id in [one["id"] for one in said["sandboxes"]] and os.listdir(folder) == ["copy"]
+    assert not [name for name in os.listdir(server.data / "volume/layers") if name.startswith("run-backup")]
+    server.ok("DELETE", f"/v1/sandboxes/{id}", status=204)
+
+
+@pytest.mark.parametrize("plain", [pytest.param(False, id="snapshots", marks=pytest.mark.slow),
+                                   pytest.param(True, id="plain")])
+def test_one_that_goes_on_while_it_is_read_is_whole_or_left_out(folder, plain):
+    place, archive = pathlib.Path(folder, "serve"), pathlib.Path(folder, "copy")
+    if plain:                           # what holds plain layers stays so
+        (place / "data/volume/layers/other").mkdir(parents=True, mode=0o700)
+        for path in (place / "data", place / "data/volume", place / "data/volume/layers"):
+            path.chmod(0o700)
+    server = Serve(place, "--set", "pool.size=0")
+    try:
+        id, still = (server.create(timeout=600, network="none")["id"] for _ in range(2))
+        inside(server, id, ["sh", "-c", "head -c 60M /dev/urandom > big; echo before > last"])
+        for one in (id, still):
+            server.ok("POST", f"/v1/sandboxes/{one}/pause")
+        process = begin_backup(server, archive)
+        part = archive.with_name("copy.part")
+        assert stop_when(process, lambda: part.exists() and part.stat().st_size > 4 << 20), "it was too quick"
+        server.ok("POST", f"/v1/sandboxes/{id}/resume", {})
+        inside(server, id, ["sh", "-c", "echo after > last; : > big"])
+        process.send_signal(signal.SIGCONT)
+        said = json.loads(process.communicate(timeout=60 * SLOWER)[0])
+        files = {one["id"] for one in said["sandboxes"]}
+        assert still in files and (id in files) != plain, said
+        with tarfile.open(archive) as tar:
+            assert len(tar.getnames()) == 3 + 2 * len(files)
+            if not plain:
+                with tarfile.open(fileobj=tar.extractfile(f"sandboxes/{id}/layer.tar")) as layer:
+                    assert layer.extractfile("r/home/user/last").read() == b"before\n"
+                    assert layer.getmember("r/home/user/big").size == 60 << 20
+        if plain:
+            assert [one for one in said["without_files"] if one["id"] == id and "went on" in one["reason"]], said
+        subprocess.run(["tar", "-xf", archive, "-C", folder], check=True)
+        subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=folder, check=True)
+    finally:
+        if server.running():
+            server.end_all()
+        server.close()
 
 
 # --- put back ----------------------------------------------------------------------------------

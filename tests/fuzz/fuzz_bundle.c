@@ -1,7 +1,8 @@
 /* fuzz_bundle.c - a backup with files. The input is the whole file; its sums are made right where
  * there is a place for them, which no engine finds by itself. Promises: a head that is taken is
- * written again byte by byte, with an id that may be a part of a path; members that are taken are in
- * order, within the file, and each sandbox has one note and one layer; what is refused has a reason. */
+ * written again byte by byte, with an id that may be a part of a path; members that are taken are
+ * in order, within the file, and each sandbox has one note and one layer; what is refused has a
+ * reason. */
 #include "keep/bundle.h"
 
 #include <sys/mman.h>

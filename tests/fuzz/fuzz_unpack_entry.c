@@ -112,10 +112,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     n = MIN((size_t)data[1] | (size_t)data[2] << 8, size - 3);
     name = fuzz_copy(data + 3, n);
     link = fuzz_copy(data + 3 + n, size - 3 - n);
-    raw = (struct entry_raw){ data[0] % (ENTRY_UNKNOWN + 1),
-                              { name, n },
-                              { link, size - 3 - n },
-                              data[0] & 0x80 };
+    raw = (struct entry_raw){
+        data[0] % (ENTRY_UNKNOWN + 1), { name, n }, { link, size - 3 - n }, data[0] & 0x80
+    };
     verdict = unpack_entry_check(&raw, &clean);
     MUST((verdict == ENTRY_REJECT) == (clean.why != NULL));
     if (verdict == ENTRY_KEEP) {

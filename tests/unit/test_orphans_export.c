@@ -67,10 +67,7 @@ static void export_from(const char *dir)
     volume_close(v);
 }
 
-TEST(files_are_exported_from_a_volume)
-{
-    export_from(new_dir());
-}
+TEST(files_are_exported_from_a_volume) { export_from(new_dir()); }
 
 TEST(files_are_exported_from_plain_directories)
 {

@@ -141,10 +141,9 @@ static void come_and_go(const char *top)
     read_all(archive, &before);
     CHECK_INT(before.len, stats.bytes);
     CHECK(before.len < 4 << 20);
-    if (unpack_run(&(struct unpack_request){ .archive = archive,
-                                             .target = to,
-                                             .layer_bytes = before.len },
-                   &result, &err))
+    if (unpack_run(
+            &(struct unpack_request){ .archive = archive, .target = to, .layer_bytes = before.len },
+            &result, &err))
         test_fail(__FILE__, __LINE__, "unpack: %s", err.msg);
     CHECK_INT(result.stats.whiteouts, 1);
     AUTO(closep) int second = pack(again, PACK_LAYER, &stats);
