@@ -46,7 +46,7 @@ bool bundle_is(int fd)
 
 static int sum_of(int fd, struct bundle_member *m, struct err *err)
 {
-    AUTO(freep) char *chunk = xmalloc(CHUNK);
+    AUTO(freep) char *chunk = xmalloc((size_t)MIN(m->size + 1, (uint64_t)CHUNK));
     struct sha256_ctx hash;
 
     sha256_init(&hash);

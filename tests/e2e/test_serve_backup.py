@@ -425,6 +425,8 @@ def test_a_backup_beside_pauses_and_resumes_is_of_one_moment(server, folder):
             ending.set()
         for one in disturbers:
             one.result()
+    for id in boxes:
+        server.ok("DELETE", f"/v1/sandboxes/{id}", status=204)
     assert included, "no backup had a paused sandbox"
 
 
