@@ -164,7 +164,7 @@ static bool is_id(const char *name)
 
     if (strlen(name) > ORDER_ID_MAX)
         return false;
-    memcpy(id, name, strlen(name));
+    snprintf(id, sizeof(id), "%.*s", ORDER_ID_MAX, name);
     return order_id_valid(id);
 }
 

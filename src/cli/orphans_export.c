@@ -105,7 +105,7 @@ int orphans_export(const char *data_dir, const char *id, const char *file, struc
 
     if (strlen(id) > ORDER_ID_MAX)
         return err_set(err, ERR_INVALID, "a sandbox's id has at most %d characters", ORDER_ID_MAX);
-    memcpy(checked, id, strlen(id));
+    snprintf(checked, sizeof(checked), "%.*s", ORDER_ID_MAX, id);
     if (order_check_id("id", checked, err))
         return -1;
     if (!access(file, F_OK))

@@ -385,13 +385,14 @@ static int pack_mapped(const struct pack_request *request, struct pack_stats *ou
     struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
     AUTO(report_close)
     struct report *r =
+        /* cppcheck-suppress invalidFunctionArg ; what an anonymous mapping wants */
         mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int go[2], mapped;
     char byte = 0;
     pid_t pid;
 
     if (r == MAP_FAILED || pipe2(go, O_CLOEXEC))
-        return err_sys(err, "make a pipe");
+        return err_sys(err, "memory, or a pipe, for the child that reads");
     *r = (struct report){ .result = -1, .err = { ERR_INTERNAL, "the child that reads was ended" } };
     pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
     if (!pid) {

@@ -53,6 +53,7 @@ static void fill_block(char *out, const struct pack_head *h, struct str name, st
     out[AT_TYPE] = h->type;
     if (link.n)
         memcpy(out + AT_LINK, link.p, MIN(link.n, (size_t)NAME_ROOM));
+    // NOLINTNEXTLINE(bugprone-not-null-terminated-result): the two fields are 8 bytes
     memcpy(out + AT_MAGIC, "ustar\00000", 8);
     put_number(out + AT_MAJOR, 8, 0);
     put_number(out + AT_MINOR, 8, 0);
