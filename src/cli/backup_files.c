@@ -262,24 +262,34 @@ static int put_database(struct work *w, struct err *err)
     return n < 0 ? err_sys(err, "read %s", copy.data) : bundle_end(w->file, &w->bundle, err);
 }
 
-/* 0; 1: it was not paused all the time, and is not in the archive; -1. */
+/* Out of the archive again: its note and what there is of its files. */
+static int take_back(struct work *w, struct item *item, const char *why, struct err *err)
+{
+    leave_out(w, item, why);
+    return bundle_drop_last(w->file, &w->bundle, err) || bundle_drop_last(w->file, &w->bundle, err)
+               ? -1
+               : 1;
+}
+
+/* 0; 1: it was not paused all the time, or cannot be read, and is not in the archive; -1. */
 static int put_item(struct work *w, struct item *item, struct err *err)
 {
     struct pack_request r = { .layer = item->layer, .out = w->file, .style = PACK_LAYER };
     struct pack_stats stats;
+    struct err failed = { 0 };
 
     if (bundle_put(w->file, &w->bundle, BUNDLE_NOTE, item->id, buf_str(&item->note), err) ||
         bundle_begin(w->file, &w->bundle, BUNDLE_LAYER, item->id, err))
         return -1;
-    if (pack_run(&r, &stats, err))
-        return err_in(err, "sandbox %s", item->id);
-    if (!*item->snapshot && !still_noted(w, item)) {
-        leave_out(w, item, gone_on);
-        return bundle_drop_last(w->file, &w->bundle, err) ||
-                       bundle_drop_last(w->file, &w->bundle, err)
-                   ? -1
-                   : 1;
+    if (pack_run(&r, &stats, &failed)) {
+        /* one file that cannot be read must not cost the others their backup; a full disk does */
+        if (failed.code != ERR_NO_SPACE)
+            return take_back(w, item, failed.msg, err);
+        *err = failed;
+        return -1;
     }
+    if (!*item->snapshot && !still_noted(w, item))
+        return take_back(w, item, gone_on, err);
     w->summary->left_out += stats.left_out;
     return bundle_end(w->file, &w->bundle, err);
 }

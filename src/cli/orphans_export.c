@@ -10,9 +10,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/backup.h"
+#include "cli/dirs.h"
 #include "jail/volume.h"
 
 /* Of a private sandbox by its name: when we are killed, the next keeper sweeps it. */
@@ -116,3 +118,80 @@ int orphans_export(const char *data_dir, const char *id, const char *file, struc
     backup_volume_close(data_dir, v, ours);
     return r;
 }
+
+/* ---- the command ---- */
+
+struct export_options {
+    const char *data;
+    bool json;
+};
+
+static void print_stats(const struct pack_stats *s, const char *file, bool json)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+
+    if (!json) {
+        printf("%s: %llu entries, %.1f MB, %llu names that were removed\n", file,
+               (unsigned long long)s->entries, (double)s->bytes / 1e6,
+               (unsigned long long)s->removed);
+        if (s->changed)
+            printf("it ran meanwhile: %llu files changed or went while they were read\n",
+                   (unsigned long long)s->changed);
+        if (s->left_out)
+            printf("%llu names of over 4095 bytes, or attributes of over 768 KiB of one file, are "
+                   "not in it\n",
+                   (unsigned long long)s->left_out);
+        return;
+    }
+    json_open(&b, '{');
+    json_kv_str(&b, "file", file);
+    json_kv_int(&b, "entries", (int64_t)s->entries);
+    json_kv_int(&b, "bytes", (int64_t)s->bytes);
+    json_kv_int(&b, "removed", (int64_t)s->removed);
+    json_kv_int(&b, "changed", (int64_t)s->changed);
+    json_kv_int(&b, "left_out", (int64_t)s->left_out);
+    json_close(&b, '}');
+    puts(buf_cstr(&b));
+}
+
+static int run_export(struct args *a)
+{
+    const struct export_options *o = a->values;
+    AUTO(freep) char *data = NULL;
+    struct pack_stats stats = { 0 };
+    struct err err = { 0 };
+
+    if (args_environment(a, &err))
+        return args_fail(a, 2, &err);
+    data = o->data ? xstrdup(o->data) : dirs_data();
+    if (orphans_export(data, a->words[0], a->words[1], &stats, &err))
+        return args_fail(a, 1, &err);
+    print_stats(&stats, a->words[1], o->json);
+    return 0;
+}
+
+static const struct args_option export_options[] = {
+    OPTION(struct export_options, json, "json", ARGS_SWITCH, .help = "print the result as JSON"),
+    OPTION(struct export_options, data, "data", ARGS_DIR, .env = "COVE_DATA", .value = "DIR",
+           .help = "the server's data directory (default /var/lib/cove)"),
+    {}
+};
+
+static const struct args_word export_words[] = {
+    { .name = "ID", .help = "the sandbox" },
+    { .name = "FILE", .help = "where the tar archive goes; it must not exist", .type = ARGS_FILE },
+    {}
+};
+
+const struct command command_orphans_export = {
+    .name = "export",
+    .help = "copy a sandbox's own files to a tar archive",
+    .about = "What it has changed against its template, with paths as inside; what was removed is "
+             "a list in .cove-removed: a line per name, with a slash at the end for a directory "
+             "that took the place of the template's. Of any sandbox that has files, whether it "
+             "runs, is paused, or is not known to any database; no server has to run.",
+    .options = export_options,
+    .size = sizeof(struct export_options),
+    .words = export_words,
+    .run = run_export,
+};

@@ -2,7 +2,10 @@
 #ifndef CLI_ORPHANS_EXPORT_H
 #define CLI_ORPHANS_EXPORT_H
 
+#include "cli/args.h"
 #include "jail/pack.h"
+
+extern const struct command command_orphans_export; /* a sub-command of `cove orphans` */
 
 /* What a sandbox has changed against its template, as a tar archive: paths as inside, and what was
  * removed listed in ".cove-removed". Whether it runs, is paused, or has files only, and without a

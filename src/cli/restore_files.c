@@ -201,7 +201,10 @@ static int stage_all(struct work *w, struct err *err)
         if (there >= 0) {
             close(there);
             backup_list_add(&w->summary->out, item->note.id,
-                            "its files are here already, and were left as they are");
+                            faccessat(w->notes, item->note.id, F_OK, AT_SYMLINK_NOFOLLOW)
+                                ? "there are files of it here, and no note that it is paused: they "
+                                  "were left as they are"
+                                : "its files are here already, and were left as they are");
             continue;
         }
         if (missing.code !=
@@ -237,20 +240,28 @@ static int publish(struct work *w, struct item *item, struct err *err)
 
 static int publish_all(struct work *w, struct err *err)
 {
-    w->notes = statedir_open(w->data, "paused", err);
-    if (w->notes < 0)
-        return -1;
     for (size_t i = 0; i < w->n; i++)
         if (w->items[i].fd >= 0 && publish(w, &w->items[i], err))
             return err_in(err, "sandbox %s", w->items[i].note.id);
     return volume_sync(w->volume, err);
 }
 
+/* Its own name is on disk before any note is: else a loss of power could leave layers alone. */
+static int open_notes(struct work *w, struct err *err)
+{
+    AUTO(closep) int data = open(w->data, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    w->notes = statedir_open(w->data, "paused", err);
+    if (w->notes < 0)
+        return -1;
+    return data < 0 || fsync(data) ? err_sys(err, "write %s", w->data) : 0;
+}
+
 static int put_back(struct work *w, struct err *err)
 {
     if (!w->n)
         return 0;
-    if (backup_volume_open(w->data, &w->volume, &w->mounted, err))
+    if (backup_volume_open(w->data, &w->volume, &w->mounted, err) || open_notes(w, err))
         return -1;
     return stage_all(w, err) || publish_all(w, err) ? -1 : 0;
 }

@@ -260,8 +260,8 @@ def bundle(members):
     return out + bytes(1024)
 
 
-def parts(saved):
-    with tarfile.open(saved.archive) as tar:
+def parts(saved, suffix=""):
+    with tarfile.open(f"{saved.archive}{suffix}") as tar:
         return {member.name: tar.extractfile(member).read() for member in tar}
 
 
@@ -307,7 +307,7 @@ def test_a_hostile_archive_changes_nothing(saved, place, folder):
     plain = pathlib.Path(layer("r/x").write(pathlib.Path(folder, "layer"))).read_bytes()
     for what, (tar, words) in HOSTILE.items():
         refused(members(pathlib.Path(tar().write(pathlib.Path(folder, "layer"))).read_bytes()), words)
-        assert not os.path.exists(place.data / "paused"), what
+        assert not os.path.exists(place.data / "paused") or os.listdir(place.data / "paused") == [], what
     assert place.layers() == []
     refused(members(gzip.compress(plain)), "")
     other = [name.replace(saved.full.encode(), b"other") for name in names]
@@ -318,7 +318,7 @@ def test_a_hostile_archive_changes_nothing(saved, place, folder):
     refused(members(plain)[::-1], "")
     refused([(b"cove-backup", b"1\n"), (b"cove.db", b"SQLite format 3\0" + bytes(4096)), *members(plain)[2:]], "database")
     refused([(b"cove-backup", b"2\n"), *members(plain)[1:]], "newer release")
-    assert place.layers() == [] and not os.path.exists(place.data / "paused")
+    assert place.layers() == [] and os.listdir(place.data / "paused") == []
     archive.write_bytes(bundle(members(plain)))         # and it was not refused for how it was made
     assert saved.full in restore(place.data, archive)
     assert place.layers() == [f"box-{saved.full}"]
@@ -523,7 +523,12 @@ def test_files_of_paused_sandboxes_survive_the_loss_of_the_data_directory(saved)
     said = restore(server.data, saved.archive)
     assert saved.full in said and saved.frozen in said and saved.running not in said
     said = restore(server.data, saved.archive)          # again: all is there
-    assert said.count("left as they are") == 2
+    assert said.count("its files are here already") == 2
+    said = json.loads(cove("backup", f"{saved.archive}-2", "--files", "--json", data=server.data))   # without a server
+    assert {one["id"] for one in said["sandboxes"]} == {saved.full, saved.frozen}
+    assert not os.path.ismount(server.data / "volume")
+    assert parts(saved, "-2").items() >= {name: content for name, content in parts(saved).items()
+                                          if name.endswith("layer.tar")}.items()
     server.start()
     assert {state(server, saved.full), state(server, saved.frozen)} == {"paused"}
     for id in (saved.full, saved.frozen):
