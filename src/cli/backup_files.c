@@ -214,53 +214,86 @@ static void look_again(struct work *w)
             leave_out(w, &w->items[i], gone_on);
 }
 
-/* Those that run have a layer and no note. */
-static void name_running(struct work *w)
+/* ---- the database ---- */
+
+/* A sandbox of which there is no note runs, or was paused a moment later. */
+static int name_living(void *arg, const struct sandbox *s)
 {
-    AUTO(buf_free) struct buf path = { 0 };
-    const struct dirent *e;
-    DIR *d;
+    struct work *w = arg;
 
-    buf_printf(&path, "%s/volume/layers", w->data);
-    d = w->volume ? opendir(path.data) : NULL;
-    while (d && (e = readdir(d))) {
-        bool known = strncmp(e->d_name, "box-", 4) || !is_id(e->d_name + 4);
-
-        for (size_t i = 0; i < w->n && !known; i++)
-            known = !strcmp(w->items[i].id, e->d_name + 4);
-        if (!known)
-            backup_list_add(&w->summary->out, e->d_name + 4, "it runs: pause it to have its files");
-    }
-    if (d)
-        closedir(d);
+    for (size_t i = 0; i < w->n; i++)
+        if (!strcmp(w->items[i].id, s->id))
+            return 0;
+    backup_list_add(&w->summary->out, s->id,
+                    s->state == SANDBOX_PAUSED ? "it was paused after the backup had begun"
+                                               : "it runs: pause it to have its files");
+    return 0;
 }
 
-/* ---- the archive ---- */
-
-static int put_database(struct work *w, struct err *err)
+/* The copy is in the archive already: what opening it changes is nobody's. */
+static int name_rest(struct work *w, const char *copy, struct err *err)
 {
-    AUTO(freep) char *path = backup_database(w->data);
-    AUTO(buf_free) struct buf copy = { 0 };
-    AUTO(closep) int fd = -1;
+    AUTO(buf_free) struct buf node = { 0 };
+    struct store *s = NULL;
+    int r;
+
+    if (store_open_sqlite(copy, &s, err))
+        return -1;
+    r = s->ops->value_get(s, "node", &node, err);
+    if (r && err->code == ERR_NOT_FOUND)
+        r = 0; /* no server has used it yet */
+    else if (!r)
+        r = s->ops->sandbox_live(s, buf_cstr(&node), name_living, w, err);
+    s->ops->close(s);
+    return r;
+}
+
+static void remove_copy(const char *copy)
+{
+    static const char *const suffixes[] = { "", "-wal", "-shm" };
+
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+        AUTO(buf_free) struct buf path = { 0 };
+
+        buf_printf(&path, "%s%s", copy, suffixes[i]);
+        unlink(path.data);
+    }
+}
+
+static int put_copy(struct work *w, const char *copy, struct err *err)
+{
+    AUTO(closep) int fd = open(copy, O_RDONLY | O_CLOEXEC);
     char chunk[16384];
     ssize_t n = 0;
 
-    buf_printf(&copy, "%s.database", w->to);
-    unlink(copy.data); /* of one that was interrupted */
-    if (store_sqlite_backup(path, copy.data, err))
-        return -1;
-    look_again(w);
-    fd = open(copy.data, O_RDONLY | O_CLOEXEC);
-    unlink(copy.data);
     if (fd < 0)
-        return err_sys(err, "open %s", copy.data);
+        return err_sys(err, "open %s", copy);
     if (bundle_begin(w->file, &w->bundle, BUNDLE_DATABASE, NULL, err))
         return -1;
     while ((n = read(fd, chunk, sizeof(chunk))) > 0)
         if (write(w->file, chunk, (size_t)n) != n)
             return err_sys(err, "write the backup");
-    return n < 0 ? err_sys(err, "read %s", copy.data) : bundle_end(w->file, &w->bundle, err);
+    return n < 0 ? err_sys(err, "read %s", copy) : bundle_end(w->file, &w->bundle, err);
 }
+
+static int put_database(struct work *w, struct err *err)
+{
+    AUTO(freep) char *path = backup_database(w->data);
+    AUTO(buf_free) struct buf copy = { 0 };
+    int r;
+
+    buf_printf(&copy, "%s.database", w->to);
+    remove_copy(copy.data); /* of one that was interrupted */
+    r = store_sqlite_backup(path, copy.data, err);
+    if (!r) {
+        look_again(w);
+        r = put_copy(w, copy.data, err) || name_rest(w, copy.data, err);
+    }
+    remove_copy(copy.data);
+    return r ? -1 : 0;
+}
+
+/* ---- the archive ---- */
 
 /* Out of the archive again: its note and what there is of its files. */
 static int take_back(struct work *w, struct item *item, const char *why, struct err *err)
@@ -311,7 +344,6 @@ static int put_all(struct work *w, struct err *err)
     if (bundle_put(w->file, &w->bundle, BUNDLE_VERSION, NULL, STR(BUNDLE_FORMAT), err) ||
         put_database(w, err))
         return -1;
-    name_running(w);
     for (size_t i = 0; i < w->n; i++) {
         int r = w->items[i].out ? 1 : put_item(w, &w->items[i], err);
 

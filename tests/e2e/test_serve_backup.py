@@ -442,7 +442,7 @@ def check_backup(archive, folder, said, boxes):
                 a, b = (int(layer.extractfile(f"r/home/user/{name}").read()) for name in "ab")
             assert b in (a, a - 1), (a, b)
             assert states[id] not in ("running", "creating", "ending", "ended"), states[id]
-    assert found | {one["id"] for one in said["without_files"]} >= set(boxes)
+    assert found | {one["id"] for one in said["without_files"]} == set(boxes)     # and no machine of the pool
     return len(found)
 
 
