@@ -3,6 +3,7 @@
 #include "base/field.h"
 #include "cli/columns.h"
 #include "cli/commands.h"
+#include "cli/orphans_export.h"
 #include "cli/remote.h"
 
 struct orphans_options {
@@ -233,8 +234,9 @@ SUB(show, options, words, "show one");
 SUB(adopt, adopt_options, words, "make it a sandbox of a user's again");
 SUB(end, options, words, "end it: its processes and its files are gone for good");
 
-static const struct command *const subs[] = { &command_list, &command_show, &command_adopt,
-                                              &command_end, NULL };
+static const struct command *const subs[] = { &command_list,           &command_show,
+                                              &command_adopt,          &command_end,
+                                              &command_orphans_export, NULL };
 
 const struct command command_orphans = {
     .name = "orphans",

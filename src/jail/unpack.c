@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "jail/idmap.h"
 #include "jail/unpack_child.h"
 
 static struct unpack_bounds bounds = {
@@ -39,6 +40,7 @@ struct pump {
     struct sha256_ctx hash;
     int push, report; /* pipes to and from the child; -1: closed */
     size_t at, n;     /* the bytes of chunk that are still to be pushed */
+    uint64_t left;    /* of the archive */
     bool done;
     char *chunk;
 };
@@ -50,12 +52,13 @@ static int fill_chunk(struct pump *p, struct err *err)
     ssize_t n;
 
     do
-        n = read(p->request->archive, p->chunk, CHUNK);
+        n = read(p->request->archive, p->chunk, (size_t)MIN(p->left, (uint64_t)CHUNK));
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return err_sys(err, "read the archive");
     sha256_update(&p->hash, (size_t)n, (const uint8_t *)p->chunk);
     p->out->archive_bytes += (uint64_t)n;
+    p->left -= (uint64_t)n;
     p->at = 0;
     p->n = (size_t)n;
     return 0;
@@ -200,13 +203,22 @@ int unpack_run(const struct unpack_request *request, struct unpack_result *out, 
     AUTO(closep) int in = -1;
     AUTO(closep) int reports = -1;
     AUTO(freep) char *chunk = xmalloc(CHUNK);
-    struct pump p = { .request = request, .out = out, .chunk = chunk };
+    struct pump p = { .request = request,
+                      .out = out,
+                      .chunk = chunk,
+                      .left = request->layer_bytes ? request->layer_bytes : UINT64_MAX };
     struct sigaction ignore = { .sa_handler = SIG_IGN }, before;
+    struct unpack_bounds within = bounds;
+    uint32_t first;
     int to[2], from[2], r;
 
     if (!lib)
         return -1;
     *out = (struct unpack_result){ .squashed = !ns.privileged };
+    if (request->layer_bytes) {
+        out->squashed = !ns.privileged && idmap_ranges(&first, &first);
+        within.entries = within.bytes = INT64_MAX;
+    }
     if (pipe2(to, O_CLOEXEC))
         return err_sys(err, "make a pipe");
     in = to[0];
@@ -219,8 +231,13 @@ int unpack_run(const struct unpack_request *request, struct unpack_result *out, 
     reports = from[1];
     r = unpack_ns_clone(&ns, err);
     if (!r)
-        unpack_child_main(&(struct unpack_job){
-            .lib = lib, .ns = &ns, .bounds = bounds, .input = in, .report = reports });
+        unpack_child_main(&(struct unpack_job){ .lib = lib,
+                                                .ns = &ns,
+                                                .bounds = within,
+                                                .input = in,
+                                                .report = reports,
+                                                .layer = request->layer_bytes > 0,
+                                                .squash = out->squashed });
     close(TAKE(in, -1)); /* the child's ends: each side must see when the other is gone */
     close(TAKE(reports, -1));
     sigaction(SIGPIPE, &ignore, &before);

@@ -29,6 +29,10 @@ struct unpack_stats { /* every number is as the child says: for people, not for 
 struct unpack_request {
     int archive;        /* read from its offset to its end: tar, plain or gzip, bzip2, xz, zstd */
     const char *target; /* an empty directory */
+    /* Of a sandbox, by pack.h, and so many bytes of the archive; 0: a template. It comes back as it
+     * was, whiteouts, attributes and (where there are ids for them) owners included; what cannot
+     * be is an error. No compression, and no bound but the archive's own size. */
+    uint64_t layer_bytes;
     void (*progress)(void *arg, const struct unpack_stats *so_far); /* about 10 a second; or NULL */
     void *arg;
 };

@@ -45,16 +45,18 @@ const struct unpack_archive *unpack_archive_load(struct err *err)
     return &table;
 }
 
-struct archive *unpack_archive_new(const struct unpack_archive *lib)
+struct archive *unpack_archive_new(const struct unpack_archive *lib, bool compressed)
 {
     struct archive *a = lib->read_new();
 
     if (!a)
         abort(); /* out of memory, as everywhere */
-    lib->read_support_filter_gzip(a);
-    lib->read_support_filter_bzip2(a);
-    lib->read_support_filter_xz(a);
-    lib->read_support_filter_zstd(a);
+    if (compressed) {
+        lib->read_support_filter_gzip(a);
+        lib->read_support_filter_bzip2(a);
+        lib->read_support_filter_xz(a);
+        lib->read_support_filter_zstd(a);
+    }
     lib->read_support_format_tar(a);
     return a;
 }

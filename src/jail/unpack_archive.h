@@ -8,6 +8,7 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <stdbool.h>
 
 #include "base/err.h"
 
@@ -35,6 +36,8 @@
     X(entry_pathname)                                                                              \
     X(entry_pathname_utf8)                                                                         \
     X(entry_perm)                                                                                  \
+    X(entry_rdevmajor)                                                                             \
+    X(entry_rdevminor)                                                                             \
     X(entry_size)                                                                                  \
     X(entry_symlink)                                                                               \
     X(entry_symlink_utf8)                                                                          \
@@ -53,7 +56,7 @@ struct unpack_archive {
  */
 const struct unpack_archive *unpack_archive_load(struct err *err);
 
-/* A reader of the formats and compressions above. Never NULL. */
-struct archive *unpack_archive_new(const struct unpack_archive *lib);
+/* A reader of the format above, and of the compressions if wanted. Never NULL. */
+struct archive *unpack_archive_new(const struct unpack_archive *lib, bool compressed);
 
 #endif

@@ -160,6 +160,9 @@ static struct entry_raw raw_of(const struct unpack_archive *lib, struct archive_
 {
     struct entry_raw raw = { .type = type_of(lib, e) };
 
+    raw.zero = raw.type == ENTRY_DEVICE && lib->entry_filetype(e) == AE_IFCHR &&
+               !lib->entry_rdevmajor(e) && !lib->entry_rdevminor(e);
+
     raw.name = text_of(e, lib->entry_pathname, lib->entry_pathname_utf8);
     if (raw.type == ENTRY_HARDLINK)
         raw.link = text_of(e, lib->entry_hardlink, lib->entry_hardlink_utf8);
@@ -226,6 +229,13 @@ static int write_data(struct child *c, int fd, int64_t size, struct err *err)
 }
 
 /* After owner and mode: a change of owner clears a file's capabilities. */
+static bool keeps(const struct child *c, enum entry_type type, const char *name, const void *value,
+                  size_t size)
+{
+    return name && (c->job->layer ? unpack_entry_layer_xattr(str_of(name), value, size)
+                                  : unpack_entry_keep_xattr(type, str_of(name), value, size));
+}
+
 static int write_xattrs(struct child *c, struct archive_entry *e, enum entry_type type, int fd,
                         struct err *err)
 {
@@ -238,15 +248,21 @@ static int write_xattrs(struct child *c, struct archive_entry *e, enum entry_typ
 
         if (c->lib->entry_xattr_next(e, &name, &value, &size) != ARCHIVE_OK)
             break;
-        if (!name || fd < 0 || !unpack_entry_keep_xattr(type, str_of(name), value, size)) {
+        if (fd < 0 || !keeps(c, type, name, value, size)) {
+            if (c->job->layer)
+                return err_set(err, ERR_INVALID, "has the attribute '%.64s', which no layer has",
+                               name ? name : "");
             c->stats.xattrs++;
             continue;
         }
         if (count_bytes(c, &c->stats.written, strlen(name) + size, err) < 0)
             return -1;
         /* what the file system has no room or no word for is not worth the template */
-        if (fsetxattr(fd, name, value, size, 0))
-            c->stats.xattrs++;
+        if (!fsetxattr(fd, name, value, size, 0))
+            continue;
+        if (c->job->layer)
+            return err_sys(err, "cannot have its attribute '%.64s'", name);
+        c->stats.xattrs++;
     }
     c->stats.xattrs += (uint64_t)MAX(
         c->lib->entry_acl_count(e, ARCHIVE_ENTRY_ACL_TYPE_ACCESS | ARCHIVE_ENTRY_ACL_TYPE_DEFAULT),
@@ -302,6 +318,15 @@ static int write_entry(struct child *c, struct archive_entry *e, enum entry_type
     return err_set(err, ERR_INTERNAL, "is of a kind that was to be skipped");
 }
 
+static int write_whiteout(struct child *c, struct archive_entry *e, const struct entry_clean *clean,
+                          struct err *err)
+{
+    struct tree_attr attr = attr_of(c, e);
+
+    c->stats.whiteouts++;
+    return unpack_tree_whiteout(&c->tree, clean->path, &attr, err);
+}
+
 /* Entries that are skipped count too: a million device nodes are as much work as a million files.
  */
 static int skip_entry(struct child *c, enum entry_verdict verdict, struct err *err)
@@ -321,7 +346,8 @@ static int take_entry(struct child *c, struct archive_entry *e, struct err *err)
 {
     struct entry_raw raw = raw_of(c->lib, e);
     struct entry_clean clean;
-    enum entry_verdict verdict = unpack_entry_check(&raw, &clean);
+    enum entry_verdict verdict =
+        c->job->layer ? unpack_entry_check_layer(&raw, &clean) : unpack_entry_check(&raw, &clean);
     char label[ENTRY_LABEL];
     int r;
 
@@ -329,6 +355,8 @@ static int take_entry(struct child *c, struct archive_entry *e, struct err *err)
         r = err_set(err, ERR_INVALID, "%s", clean.why);
     else if (verdict == ENTRY_KEEP)
         r = write_entry(c, e, raw.type, &clean, err);
+    else if (verdict == ENTRY_KEEP_WHITEOUT)
+        r = write_whiteout(c, e, &clean, err);
     else
         r = skip_entry(c, verdict, err);
     c->stats.stripped += clean.stripped;
@@ -395,11 +423,11 @@ static int unpack_here(struct child *c, struct err *err)
         return -1;
     umask(0);
     unpack_tree_init(&c->tree, root);
-    c->tree.squash = !c->job->ns->privileged;
+    c->tree.squash = c->job->squash;
     c->tree.entries = (uint64_t)c->job->bounds.entries;
     c->tree.memory = (size_t)c->job->bounds.memory_bytes / 4; /* growing takes twice that */
     c->input = xmalloc(INPUT);
-    c->archive = unpack_archive_new(c->lib);
+    c->archive = unpack_archive_new(c->lib, !c->job->layer);
     if (read_all(c, err) < 0)
         return -1;
     unpack_tree_times(&c->tree);

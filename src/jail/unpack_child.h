@@ -24,8 +24,10 @@ struct unpack_job {
     const struct unpack_archive *lib; /* loaded before: inside there is no file to load it from */
     struct unpack_ns *ns;
     struct unpack_bounds bounds;
-    int input;  /* the archive's bytes */
-    int report; /* struct unpack_report */
+    int input;   /* the archive's bytes */
+    int report;  /* struct unpack_report */
+    bool layer;  /* of a sandbox: as it was, or not at all */
+    bool squash; /* all files are the caller's */
 };
 
 /* In the child that unpack_ns_clone() made. */

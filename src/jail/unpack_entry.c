@@ -20,7 +20,7 @@ static const char *add_component(char *out, size_t *len, struct str part)
 
 /* Empty parts and "." vanish; ".." is never resolved but refused: no honest archive needs it, and
  * what it means depends on what else was unpacked. */
-static const char *clean_path(struct str in, char *out, bool *whiteout)
+static const char *clean_path(struct str in, int most, char *out, bool *whiteout)
 {
     const char *why = NULL;
     size_t len = 0;
@@ -38,7 +38,7 @@ static const char *clean_path(struct str in, char *out, bool *whiteout)
             return "has '..' in its path";
         if (str_starts(part, ".wh."))
             *whiteout = true;
-        if (++depth > ENTRY_DEPTH)
+        if (++depth > most)
             return "is over 256 directories deep";
         why = add_component(out, &len, part);
     }
@@ -59,7 +59,8 @@ static const char *copy_link(struct str in, char *out)
     return NULL;
 }
 
-static const char *clean_link(const struct entry_raw *raw, struct entry_clean *out, bool *whiteout)
+static const char *clean_link(const struct entry_raw *raw, int most, struct entry_clean *out,
+                              bool *whiteout)
 {
     const char *why;
 
@@ -67,39 +68,10 @@ static const char *clean_link(const struct entry_raw *raw, struct entry_clean *o
         return copy_link(raw->link, out->link);
     if (raw->type != ENTRY_HARDLINK)
         return NULL;
-    why = clean_path(raw->link, out->link, whiteout);
+    why = clean_path(raw->link, most, out->link, whiteout);
     if (!why && !out->link[0])
         why = "is a hard link to the root";
     return why;
-}
-
-static enum entry_verdict reject(struct entry_clean *out, const char *why)
-{
-    out->why = why;
-    return ENTRY_REJECT;
-}
-
-enum entry_verdict unpack_entry_check(const struct entry_raw *raw, struct entry_clean *out)
-{
-    bool whiteout = false;
-    const char *why;
-
-    out->path[0] = out->link[0] = 0;
-    out->why = NULL;
-    out->stripped = raw->name.n && raw->name.p[0] == '/';
-    if ((why = clean_path(raw->name, out->path, &whiteout)))
-        return reject(out, why);
-    if ((why = clean_link(raw, out, &whiteout)))
-        return reject(out, why);
-    if (raw->type == ENTRY_UNKNOWN)
-        return reject(out, "is of a kind that no file system has");
-    if (!out->path[0] && raw->type != ENTRY_DIRECTORY)
-        return reject(out, "would replace the root itself");
-    if (whiteout)
-        return ENTRY_SKIP_WHITEOUT;
-    if (raw->type == ENTRY_DEVICE)
-        return ENTRY_SKIP_DEVICE;
-    return raw->type == ENTRY_SOCKET ? ENTRY_SKIP_SOCKET : ENTRY_KEEP;
 }
 
 /* Version 3 names a user id of the machine it was made on: root of somebody else's namespace. */
@@ -111,6 +83,86 @@ static bool plain_capability(const void *value, size_t n)
         return false;
     memcpy(&magic, value, sizeof(magic));
     return (le32toh(magic) & VFS_CAP_REVISION_MASK) == VFS_CAP_REVISION_2;
+}
+
+static enum entry_verdict reject(struct entry_clean *out, const char *why)
+{
+    out->why = why;
+    return ENTRY_REJECT;
+}
+
+/* NULL, or why it is refused. */
+static const char *clean(const struct entry_raw *raw, int most, struct entry_clean *out,
+                         bool *whiteout)
+{
+    const char *why;
+
+    out->path[0] = out->link[0] = 0;
+    out->why = NULL;
+    out->stripped = raw->name.n && raw->name.p[0] == '/';
+    if ((why = clean_path(raw->name, most, out->path, whiteout)) ||
+        (why = clean_link(raw, most, out, whiteout)))
+        return why;
+    if (raw->type == ENTRY_UNKNOWN)
+        return "is of a kind that no file system has";
+    if (!out->path[0] && raw->type != ENTRY_DIRECTORY)
+        return "would replace the root itself";
+    return NULL;
+}
+
+/* Below one of the two directories that a layer has. */
+static bool in_layer(const char *path, bool itself)
+{
+    return (*path == 'r' || *path == 'u') && (path[1] == '/' || (itself && !path[1]));
+}
+
+enum entry_verdict unpack_entry_check_layer(const struct entry_raw *raw, struct entry_clean *out)
+{
+    bool ignored = false;
+    const char *why = clean(raw, ENTRY_PATH, out, &ignored);
+
+    if (why)
+        return reject(out, why);
+    if (out->stripped)
+        return reject(out, "begins with a slash");
+    if (!in_layer(out->path, raw->type == ENTRY_DIRECTORY) ||
+        (raw->type == ENTRY_HARDLINK && !in_layer(out->link, false)))
+        return reject(out, "is outside r/ and u/, where a layer has its files");
+    if (raw->type == ENTRY_SOCKET)
+        return reject(out, "is a socket");
+    if (raw->type == ENTRY_DEVICE)
+        return raw->zero ? ENTRY_KEEP_WHITEOUT : reject(out, "is a device");
+    return ENTRY_KEEP;
+}
+
+bool unpack_entry_layer_xattr(struct str name, const void *value, size_t n)
+{
+    if (!name.n || name.n > ENTRY_COMPONENT || memchr(name.p, 0, name.n))
+        return false;
+    if (str_is(name, "security.capability"))
+        return plain_capability(value, n);
+    if (str_is(name, "system.posix_acl_access") || str_is(name, "system.posix_acl_default"))
+        return true;
+    if (str_is(name, "user.overlay.opaque"))
+        return n == 1 && (*(const char *)value == 'y' || *(const char *)value == 'x');
+    /* those of an overlay inside the sandbox, which the kernel wraps */
+    if (str_starts(name, "user.overlay."))
+        return str_starts(name, "user.overlay.overlay.") || str_is(name, "user.overlay.whiteout");
+    return str_starts(name, "user.") && name.n > 5;
+}
+
+enum entry_verdict unpack_entry_check(const struct entry_raw *raw, struct entry_clean *out)
+{
+    bool whiteout = false;
+    const char *why = clean(raw, ENTRY_DEPTH, out, &whiteout);
+
+    if (why)
+        return reject(out, why);
+    if (whiteout)
+        return ENTRY_SKIP_WHITEOUT;
+    if (raw->type == ENTRY_DEVICE)
+        return ENTRY_SKIP_DEVICE;
+    return raw->type == ENTRY_SOCKET ? ENTRY_SKIP_SOCKET : ENTRY_KEEP;
 }
 
 bool unpack_entry_keep_xattr(enum entry_type type, struct str name, const void *value, size_t n)

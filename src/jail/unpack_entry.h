@@ -11,7 +11,7 @@
 enum {
     ENTRY_PATH = 4096,     /* PATH_MAX: what the kernel takes, its NUL included */
     ENTRY_COMPONENT = 255, /* NAME_MAX */
-    ENTRY_DEPTH = 256,     /* removing a tree takes a descriptor per level */
+    ENTRY_DEPTH = 256,     /* of a template: no honest one is deeper */
     ENTRY_LABEL = 112      /* room for a name as people read it */
 };
 
@@ -28,6 +28,7 @@ enum entry_type {
 
 enum entry_verdict {
     ENTRY_KEEP,
+    ENTRY_KEEP_WHITEOUT, /* of a layer: device 0:0, which overlayfs reads as "deleted" */
     ENTRY_SKIP_DEVICE,   /* a sandbox's /dev is made by the keeper; overlayfs reads 0:0 as "deleted"
                           */
     ENTRY_SKIP_SOCKET,   /* means nothing without the process behind it */
@@ -39,6 +40,7 @@ struct entry_raw { /* as the archive says it */
     enum entry_type type;
     struct str name;
     struct str link; /* of symbolic and hard links */
+    bool zero;       /* of a device: it is the character device 0:0 */
 };
 
 struct entry_clean {
@@ -49,6 +51,15 @@ struct entry_clean {
 };
 
 enum entry_verdict unpack_entry_check(const struct entry_raw *raw, struct entry_clean *out);
+
+/* The same of an entry of a sandbox's layer, as pack.h writes it: all is below r/ or u/, names may
+ * look like whiteouts, and what pack.h never writes refuses the whole archive. */
+enum entry_verdict unpack_entry_check_layer(const struct entry_raw *raw, struct entry_clean *out);
+
+/* Which of a layer's attributes are packed, and may come back: a sandbox's own, and of overlayfs's
+ * the one that says that a directory hides what lies below it. Those that name inodes mean nothing
+ * on another disk. */
+bool unpack_entry_layer_xattr(struct str name, const void *value, size_t n);
 
 /* Whether an extended attribute may come along: user.* except overlayfs's own, and a capability in
  * its plain form (version 2, no root id, for a file). ACLs and labels belong to the machine they

@@ -257,6 +257,22 @@ int unpack_tree_fifo(struct unpack_tree *t, const char *path, const struct tree_
     return set_attr_at(t, dir, base, attr, err);
 }
 
+/* By the way that overlayfs itself has them made: here no device can be, not even this one. */
+int unpack_tree_whiteout(struct unpack_tree *t, const char *path, const struct tree_attr *attr,
+                         struct err *err)
+{
+    static const char spare[] = ".whiteout"; /* at the top, where no entry of a layer is */
+    const char *base;
+    int dir = prepare(t, path, &base, err);
+
+    if (dir < 0)
+        return -1;
+    if (mknodat(dir, base, S_IFREG | 0600, 0) ||
+        renameat2(dir, base, t->root, spare, RENAME_WHITEOUT) || unlinkat(t->root, spare, 0))
+        return err_sys(err, "cannot be made");
+    return set_attr_at(t, dir, base, attr, err);
+}
+
 /* What a hard link names, as it is: a symlink is linked itself, what it points to never. */
 static int find_target(struct unpack_tree *t, const char *link, struct stat *st, const char **base)
 {

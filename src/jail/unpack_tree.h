@@ -43,6 +43,8 @@ int unpack_tree_symlink(struct unpack_tree *t, const char *path, const char *lin
                         const struct tree_attr *attr, struct err *err);
 int unpack_tree_fifo(struct unpack_tree *t, const char *path, const struct tree_attr *attr,
                      struct err *err);
+int unpack_tree_whiteout(struct unpack_tree *t, const char *path, const struct tree_attr *attr,
+                         struct err *err);
 int unpack_tree_hardlink(struct unpack_tree *t, const char *path, const char *link,
                          struct err *err);
 void unpack_tree_times(struct unpack_tree *t); /* at the end */

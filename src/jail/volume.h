@@ -85,6 +85,9 @@ int layer_open(struct volume *v, const char *name, struct err *err);
  */
 int layer_delete(struct volume *v, const char *name, struct err *err);
 
+/* ERR_CONFLICT: `to` exists. */
+int layer_rename(struct volume *v, const char *from, const char *to, struct err *err);
+
 struct layer_usage {
     uint64_t used;  /* bytes charged to the family, with what is not on disk yet */
     uint64_t limit; /* 0: none */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/btrfs.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -154,6 +155,15 @@ int layer_delete(struct volume *v, const char *name, struct err *err)
         return -1;
     volume_quota_note(v, fd);
     return destroy(v, name) ? err_sys(err, "delete layer %s", name) : 0;
+}
+
+int layer_rename(struct volume *v, const char *from, const char *to, struct err *err)
+{
+    if (check_name(from, err) || check_name(to, err))
+        return -1;
+    return renameat2(v->layers, from, v->layers, to, RENAME_NOREPLACE)
+               ? err_sys(err, "name layer %s %s", from, to)
+               : 0;
 }
 
 static int no_family(uint64_t family, struct err *err)

@@ -68,6 +68,20 @@ void stray_ended(const struct keeper *k, const char *layer)
 
 enum said { SAID_NOTHING, SAID_ENDED, SAID_RECORD };
 
+bool keep_layer_ended(int layer)
+{
+    static const char *const names[] = { "trusted.cove.record", "user.cove.record" };
+    char word[sizeof(ENDED_WORD)];
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        ssize_t n = fgetxattr(layer, names[i], word, sizeof(word));
+
+        if (n == sizeof(ENDED_WORD) - 1 && !memcmp(word, ENDED_WORD, sizeof(ENDED_WORD) - 1))
+            return true;
+    }
+    return false;
+}
+
 static enum said read_said(const struct keeper *k, int layer, const char *id, struct boxfile *out,
                            struct buf *unknown)
 {

@@ -23,6 +23,18 @@ static void check_path(const char *path, bool may_be_root)
     MUST(depth <= ENTRY_DEPTH);
 }
 
+static void check_in_layer(const char *path, bool may_be_top)
+{
+    struct str rest = str_of(path), part;
+
+    MUST(rest.n < ENTRY_PATH && (*path == 'r' || *path == 'u'));
+    MUST(path[1] == '/' || (may_be_top && !path[1]));
+    while (rest.n) {
+        str_cut(rest, '/', &part, &rest);
+        MUST(part.n && part.n <= ENTRY_COMPONENT && !str_is(part, ".") && !str_is(part, ".."));
+    }
+}
+
 static void check_again(const struct entry_raw *raw, const struct entry_clean *clean)
 {
     static struct entry_clean again;
@@ -31,6 +43,33 @@ static void check_again(const struct entry_raw *raw, const struct entry_clean *c
     MUST(unpack_entry_check(&cleaned, &again) == ENTRY_KEEP);
     MUST(!strcmp(again.path, clean->path) && !strcmp(again.link, clean->link));
     MUST(!again.stripped);
+}
+
+/* As an entry of a layer: below r/ or u/, no device but the whiteout, no attribute that leads
+ * anywhere. */
+static void check_layer(const struct entry_raw *raw, struct str value)
+{
+    static struct entry_clean clean, again;
+    enum entry_verdict verdict = unpack_entry_check_layer(raw, &clean);
+    struct entry_raw cleaned = { raw->type, str_of(clean.path), str_of(clean.link), raw->zero };
+
+    MUST(verdict == ENTRY_KEEP || verdict == ENTRY_KEEP_WHITEOUT || verdict == ENTRY_REJECT);
+    MUST((verdict == ENTRY_REJECT) == (clean.why != NULL));
+    MUST((verdict == ENTRY_KEEP_WHITEOUT) ==
+         (verdict != ENTRY_REJECT && raw->type == ENTRY_DEVICE && raw->zero));
+    if (verdict != ENTRY_REJECT) {
+        MUST(raw->type != ENTRY_SOCKET && raw->type != ENTRY_UNKNOWN);
+        check_in_layer(clean.path, raw->type == ENTRY_DIRECTORY);
+        if (raw->type == ENTRY_HARDLINK)
+            check_in_layer(clean.link, false);
+        MUST(unpack_entry_check_layer(&cleaned, &again) == verdict);
+        MUST(!strcmp(again.path, clean.path) && !strcmp(again.link, clean.link));
+    }
+    if (unpack_entry_layer_xattr(raw->name, value.p, value.n)) {
+        MUST(!str_starts(raw->name, "trusted.") && !memchr(raw->name.p, 0, raw->name.n));
+        MUST(!str_is(raw->name, "user.overlay.redirect"));
+        MUST(!str_is(raw->name, "user.overlay.metacopy"));
+    }
 }
 
 static void check_label(struct str name)
@@ -73,7 +112,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     n = MIN((size_t)data[1] | (size_t)data[2] << 8, size - 3);
     name = fuzz_copy(data + 3, n);
     link = fuzz_copy(data + 3 + n, size - 3 - n);
-    raw = (struct entry_raw){ data[0] % (ENTRY_UNKNOWN + 1), { name, n }, { link, size - 3 - n } };
+    raw = (struct entry_raw){
+        data[0] % (ENTRY_UNKNOWN + 1), { name, n }, { link, size - 3 - n }, data[0] & 0x80
+    };
     verdict = unpack_entry_check(&raw, &clean);
     MUST((verdict == ENTRY_REJECT) == (clean.why != NULL));
     if (verdict == ENTRY_KEEP) {
@@ -85,6 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             MUST(str_is(raw.link, clean.link));
         check_again(&raw, &clean);
     }
+    check_layer(&raw, raw.link);
     check_label(raw.name);
     check_xattr(raw.type, raw.name, raw.link);
     free(name);

@@ -183,3 +183,53 @@ TEST(a_long_label_is_cut_off_with_dots)
     unpack_entry_label((struct str){ name, ENTRY_LABEL - 4 }, label);
     CHECK_INT(strlen(label), ENTRY_LABEL - 4);
 }
+
+/* ---- of a layer ---- */
+
+static enum entry_verdict in_layer(enum entry_type type, const char *name, const char *link)
+{
+    struct entry_raw raw = { .type = type, .name = str_of(name), .link = str_of(link) };
+
+    return unpack_entry_check_layer(&raw, &clean);
+}
+
+TEST(a_layer_has_all_below_its_two_directories)
+{
+    CHECK_INT(in_layer(ENTRY_DIRECTORY, "r", NULL), ENTRY_KEEP);
+    CHECK_INT(in_layer(ENTRY_FILE, "u/bin/.wh.x", NULL), ENTRY_KEEP);
+    CHECK_STR(clean.path, "u/bin/.wh.x");
+    CHECK_INT(in_layer(ENTRY_HARDLINK, "r/a", "u/b"), ENTRY_KEEP);
+    CHECK_INT(in_layer(ENTRY_FILE, "r", NULL), ENTRY_REJECT);
+    CHECK_INT(in_layer(ENTRY_DIRECTORY, ".", NULL), ENTRY_REJECT);
+    CHECK_INT(in_layer(ENTRY_FILE, "rw0/x", NULL), ENTRY_REJECT);
+    CHECK_INT(in_layer(ENTRY_FILE, "x", NULL), ENTRY_REJECT);
+    CHECK_INT(in_layer(ENTRY_HARDLINK, "r/a", "x"), ENTRY_REJECT);
+    CHECK_INT(in_layer(ENTRY_HARDLINK, "r/a", "r"), ENTRY_REJECT);
+    CHECK_INT(in_layer(ENTRY_FILE, "/r/x", NULL), ENTRY_REJECT);
+    CHECK_INT(in_layer(ENTRY_FILE, "r/../x", NULL), ENTRY_REJECT);
+}
+
+TEST(the_only_device_of_a_layer_is_the_whiteout)
+{
+    struct entry_raw raw = { .type = ENTRY_DEVICE, .name = STR("r/x"), .zero = true };
+
+    CHECK_INT(unpack_entry_check_layer(&raw, &clean), ENTRY_KEEP_WHITEOUT);
+    raw.zero = false;
+    CHECK_INT(unpack_entry_check_layer(&raw, &clean), ENTRY_REJECT);
+    CHECK_STR(clean.why, "is a device");
+    CHECK_INT(in_layer(ENTRY_SOCKET, "r/x", NULL), ENTRY_REJECT);
+}
+
+TEST(a_layer_keeps_what_hides_and_not_what_leads_elsewhere)
+{
+    CHECK(unpack_entry_layer_xattr(STR("user.overlay.opaque"), "y", 1));
+    CHECK(unpack_entry_layer_xattr(STR("user.overlay.overlay.redirect"), "/x", 2));
+    CHECK(unpack_entry_layer_xattr(STR("user.any"), "", 0));
+    CHECK(!unpack_entry_layer_xattr(STR("user.overlay.opaque"), "yy", 2));
+    CHECK(!unpack_entry_layer_xattr(STR("user.overlay.redirect"), "/x", 2));
+    CHECK(!unpack_entry_layer_xattr(STR("user.overlay.metacopy"), "", 0));
+    CHECK(!unpack_entry_layer_xattr(STR("user.overlay.origin"), "x", 1));
+    CHECK(!unpack_entry_layer_xattr(STR("trusted.overlay.opaque"), "y", 1));
+    CHECK(!unpack_entry_layer_xattr(STR("security.selinux"), "x", 1));
+    CHECK(!unpack_entry_layer_xattr(STR("user."), "x", 1));
+}
