@@ -7,7 +7,7 @@
 #                         about a quarter of an hour on two processors
 #   make check-full       every compiler, build type, sanitizer and SDK line; GROUP=tsan: one group of them (tools/check)
 #   make asan tsan fuzz   one kind of test alone; FUZZ_SECONDS=60 for each fuzz target
-#   make faults           kills, full disks, failing calls, 20,000 sandboxes: what is promised holds (as root)
+#   make faults           a thousand kills, spoilt files, reboots and more, 20,000 sandboxes: what is promised holds (as root)
 #   make lint format      static analysis; lay out the source
 #   make install          PREFIX=/usr/local DESTDIR=
 #   make bench measure cleanroom deps clean

@@ -14,6 +14,8 @@ from helpers import machine, proc       # noqa: E402  (of the end-to-end tests)
 
 import tally                            # noqa: E402
 from world import World, wait_for       # noqa: E402
+from nemesis import Packages            # noqa: E402
+from power import true_boot             # noqa: E402
 
 proc.become_subreaper()
 
@@ -57,7 +59,7 @@ def start(folder):
         return started[-1]
 
     yield begin
-    for world in started:
+    for world in reversed(started):     # the later may lie in the folder of the first
         try:
             world.finish()
         except BaseException:
@@ -65,3 +67,18 @@ def start(folder):
             raise
     machine.collect_orphans()           # we are their parent: nothing of theirs may live on
     wait_for(lambda: not machine.processes(), lambda: f"processes are left: {machine.processes()}", 20, 0.1)
+
+
+@pytest.fixture
+def packages(folder):
+    """To be had before a server is started: it sees the machine as it was then."""
+    made = Packages(folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def boot():
+    """The machine may be restarted."""
+    yield
+    true_boot()

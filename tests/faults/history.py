@@ -10,6 +10,9 @@ or nobody knows. The checker then compares what was acknowledged with what is th
     of one that was acknowledged as ended nothing is left on the machine
     no id was given twice
     what the server counts is what there is
+    nothing of the above waits among what was set aside
+
+A machine that is started anew ends what ran on it, and nothing else: such a nemesis says so in `world.boot`.
 """
 
 import collections
@@ -26,6 +29,7 @@ from world import TROUBLE, Box, Follower, wait_for
 
 PAUSES = subprocess.run([COVE, "pause", "--help"], capture_output=True).returncode == 0
 LINES = 30
+FLOOD = 900_000                         # bytes; a reader that comes back finds as many: process.output-bytes
 
 
 def unique(kind):
@@ -38,7 +42,8 @@ class Kept:
     box: Box
     files: dict = field(default_factory=dict)       # name: values that it may have, the acknowledged one first
     end: str = ""                                   # "", "asked", "acknowledged"
-    must_live: bool = True                          # nothing that was done may end it
+    stands: bool = False                            # its pause was acknowledged, and nothing asked for since
+    boot: int = 0                                   # which of the machine's it was made in: it need not outlive that one
 
 
 class Worker(threading.Thread):
@@ -47,16 +52,18 @@ class Worker(threading.Thread):
         self.history, self.world = history, history.world
         self.chance = tally.chance(history.name, "worker", number)
         self.kept, self.error, self.counts = [], None, {}
+        self.busy = threading.Lock()                # while it takes a step
 
     # ---- steps; each may be cut off anywhere
 
     def create(self):
-        if len([kept for kept in self.kept if not kept.end]) >= 4:
+        boot = self.world.boot
+        if len([kept for kept in self.kept if not kept.end and kept.boot == boot]) >= self.history.each:
             return self.end()
         reply = self.world.call("POST", "/v1/sandboxes", {
             "timeout": 3600, "network": self.chance.choice(["none", "open"]), "metadata": {"of": self.history.name}})
         if reply.status == 201:
-            self.kept.append(Kept(Box(self.world, reply.json)))
+            self.kept.append(Kept(Box(self.world, reply.json), boot=boot))
         else:
             assert reply.status >= 500 or reply.status == 429, reply
             assert reply.message, reply
@@ -64,23 +71,24 @@ class Worker(threading.Thread):
             time.sleep(0.05)
 
     def any(self):
-        living = [kept for kept in self.kept if not kept.end]
-        return self.chance.choice(living) if living else None
+        living = [kept for kept in self.kept if not kept.end and kept.boot == self.world.boot]
+        assert living, "it has none"    # and comes to make one
+        return self.chance.choice(living)
 
     def write(self):
         kept = self.any()
-        if kept:
-            name, value = f"file{self.chance.randrange(3)}", unique("value") * self.chance.choice([1, 50, 3000])
-            kept.files.setdefault(name, [None]).append(value)
-            kept.box.write(name, value.encode())
-            kept.files[name] = [value]              # acknowledged: nothing else may be there any more
+        name, value = f"file{self.chance.randrange(3)}", unique("value") * self.chance.choice([1, 50, 3000])
+        kept.files.setdefault(name, [None]).append(value)
+        kept.box.write(name, value.encode())
+        kept.files[name] = [value]                  # acknowledged: nothing else may be there any more
 
     def read(self):
         kept = self.any()
-        if kept and kept.files:
+        if kept.files:
             name = self.chance.choice(sorted(kept.files))
             found = self.get(kept, name)
-            assert found in kept.files[name], Wrong(f"{kept.box.id} {name}: {str(found)[:60]}")
+            if found not in kept.files[name]:
+                raise Wrong(f"{kept.box.id} {name}: {str(found)[:60]}")
 
     @staticmethod
     def get(kept, name):
@@ -92,61 +100,79 @@ class Worker(threading.Thread):
 
     def command(self):
         kept = self.any()
-        if not kept:
-            return
         word = unique("line")
         script = f"for i in $(seq {LINES}); do echo {word}-$i; sleep 0.0{self.chance.randrange(1, 9)}; done; exit 7"
-        try:
-            follower = Follower(kept.box, "/bin/sh", "-c", script)
-        except TROUBLE:
-            return                                  # nobody knows whether it runs
+        follower = Follower(kept.box, "/bin/sh", "-c", script)      # refused: nobody knows whether it runs
         end = follower.read()
         wanted = "".join(f"{word}-{i}\n" for i in range(1, LINES + 1)).encode()
-        if follower.data != wanted or end["exitCode"] != 7:
+        if (follower.data != wanted or end["exitCode"] != 7) and kept.boot == self.world.boot:
             raise Wrong(f"{kept.box.id}: output {follower.data[-60:]} of {len(wanted)} bytes, {end}")
+        self.history.reconnects += follower.reconnects
+
+    def pace(self):
+        """How this reader reads: as fast as it can, slowly, in bursts, or now and then not at all."""
+        chance, kind = self.chance, self.chance.choice(["fast", "slow", "bursts", "gone"])
+        if kind == "slow":
+            return lambda count: time.sleep(count / 500_000)
+        if kind == "bursts":
+            return lambda _: time.sleep(0.4) if chance.random() < 0.05 else None
+        if kind == "gone":
+            return lambda _: chance.uniform(0.05, 0.5) if chance.random() < 0.05 else None
+        return None
+
+    def flood(self):
+        kept = self.any()
+        word = unique("flood")
+        follower = Follower(kept.box, "/bin/sh", "-c", f"yes {word} | head -c {FLOOD}; exit 8", pace=self.pace())
+        end = follower.read()
+        line = word.encode() + b"\n"
+        whole = follower.data == (line * (FLOOD // len(line) + 1))[:FLOOD] and end["exitCode"] == 8
+        if not whole and kept.boot == self.world.boot:
+            raise Wrong(f"{kept.box.id}: {len(follower.data)} of {FLOOD} bytes of a flood, {end}")
         self.history.reconnects += follower.reconnects
 
     def pause(self):
         kept = self.any()
-        if not kept or not PAUSES:
+        if not PAUSES:
             return self.read()
         try:
             reply = self.world.call("POST", f"/sandboxes/{kept.box.id}/pause")
             assert reply.status in (204, 409), reply
+            kept.stands = reply.status == 204
         finally:
             # only what runs is used again: whatever the outcome was, it is asked for until it does
-            wait_for(lambda: self.resumed(kept.box), f"{kept.box.id} does not resume", 60, 0.1)
+            wait_for(lambda: self.resumed(kept), f"{kept.box.id} does not resume", 120, 0.1)
 
-    def resumed(self, box):
+    def resumed(self, kept):
+        if kept.boot != self.world.boot or self.world.given_up:      # it ended with the machine, or sleeps
+            return True
+        kept.stands = False
         with contextlib.suppress(*TROUBLE):
-            reply = self.world.call("POST", f"/sandboxes/{box.id}/connect", {"timeout": 3600})
+            reply = self.world.call("POST", f"/sandboxes/{kept.box.id}/connect", {"timeout": 3600})
             return reply.status in (200, 201)
         return False
 
     def end(self):
         kept = self.any()
-        if kept:
-            kept.end = "asked"
-            status = kept.box.end()
-            assert status in (204, 404), status     # 404: the first try did it, and nobody heard
-            kept.end = "acknowledged"
+        kept.end = "asked"
+        status = kept.box.end()
+        assert status in (204, 404), status         # 404: the first try did it, and nobody heard
+        kept.end = "acknowledged"
 
     # ---- the sequence
 
     def run(self):
         steps = [self.create] * 4 + [self.write] * 5 + [self.command] * 4 + [self.read] * 3 + [self.end] * 2
-        steps += [self.pause] * 2
+        steps += [self.pause] * 2 + [self.flood]
         try:
             while not self.history.over.is_set():
+                self.history.go.wait()
                 step = self.chance.choice(steps)
                 try:
-                    step()
+                    with self.busy:
+                        step()
                     self.counts[step.__name__] = self.counts.get(step.__name__, 0) + 1
-                except Wrong:
-                    raise
-                except TROUBLE as error:
-                    if isinstance(error.args[0] if error.args else None, Wrong):
-                        raise error.args[0] from error
+                except TROUBLE:                     # not Wrong, not Lost
                     time.sleep(0.05)                # a part is down: the outcome is unknown
         except BaseException as error:              # noqa: BLE001 - the test has to hear of it
             self.error = error
@@ -159,9 +185,12 @@ class Wrong(Exception):
 class History:
     """Some workers, whatever is done to the server meanwhile (`with`), and the check at the end."""
 
-    def __init__(self, world, name, workers=3, others=()):
-        """others: ids of sandboxes that are somebody else's."""
-        self.world, self.name, self.others = world, name, set(others)
+    def __init__(self, world, name, workers=3, others=(), each=4):
+        """others: ids of sandboxes that are somebody else's. each: how many sandboxes a worker has at most."""
+        self.world, self.name, self.others, self.each = world, name, set(others), each
+        self.go = threading.Event()
+        self.go.set()
+        world.history = self
         self.over, self.reconnects, self.strangers = threading.Event(), 0, 0
         self.refused = collections.Counter()
         self.workers = [Worker(self, number) for number in range(workers)]
@@ -172,15 +201,32 @@ class History:
         return self
 
     def __exit__(self, kind, *_):
+        self.world.given_up = kind is not None      # nobody waits for what will not come back
         self.over.set()
+        self.go.set()
         for worker in self.workers:
-            worker.join(120)
+            worker.join(180)
         if kind is None:
             for worker in self.workers:
                 assert not worker.is_alive(), f"{worker.name} hangs"
                 if worker.error:
                     raise worker.error
             self.check()
+
+    @contextlib.contextmanager
+    def still(self):
+        """Nobody asks for anything meanwhile."""
+        self.go.clear()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.go.set)
+            for worker in self.workers:
+                assert worker.busy.acquire(timeout=180), f"{worker.name} does not come to an end"
+                stack.callback(worker.busy.release)
+            yield
+
+    def failed(self):
+        """Somebody has seen a promise broken."""
+        return any(worker.error for worker in self.workers)
 
     @property
     def kept(self):
@@ -202,24 +248,39 @@ class History:
         for kept in self.kept:
             self.check_one(kept, listed)
         self.end_strangers(set(listed) - set(ids) - self.others)
+        self.check_aside(set(ids) | self.others)
         self.check_sums()
+
+    def check_aside(self, ours):
+        """What nobody was told of may have been set aside, and is ended; nothing else may."""
+        aside = self.world.aside()
+        assert not ours & set(aside), f"set aside: {ours & set(aside)} of {aside}"
+        for ident in aside:
+            self.world.end_aside(ident)
+            self.world.nothing_left_of(ident)
 
     def check_one(self, kept, listed):
         box = kept.box
         if kept.end == "acknowledged":
             assert box.id not in listed, f"{box.id} was ended, and is there"
         if box.id in listed:
+            if listed[box.id]["state"] == "paused":         # a pause that outlived its machine
+                self.world.ok("POST", f"/v1/sandboxes/{box.id}/resume", {})
             for name, values in kept.files.items():
                 found = Worker.get(kept, name)
                 assert found in values, f"{box.id} {name} is {str(found)[:60]}, not {str(values)[:200]}"
             assert box.run("echo $((6 * 7))") == "42\n"
             return
+        assert not kept.stands or kept.end, f"{box.id} stood still, and is gone"
         if kept.end and hasattr(self.world, "shim") and self.forgotten(box):
             self.world.nothing_left_of(box.id)      # it ended a year ago, by a clock that was set
             return
+        if kept.boot < self.world.last_power and self.forgotten(box):
+            self.world.nothing_left_of(box.id)      # what ran when the power went may be in no record
+            return
         ended = box.state()
         assert ended["state"] == "ended" and ended["reason"], ended
-        assert kept.end or not kept.must_live, f"{box.id} ended: {ended['reason']}\n{self.world.log_of(box.id)}"
+        assert kept.end or kept.boot != self.world.boot, f"{box.id} ended: {ended['reason']}\n{self.world.log_of(box.id)}"
         self.world.nothing_left_of(box.id)
 
     def forgotten(self, box):

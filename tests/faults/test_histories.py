@@ -69,18 +69,3 @@ def test_a_deadline_comes_when_it_is_due_whatever_the_time_is(start, folder):
     assert time.monotonic() - begun > 5.9
     assert "lifetime" in boxes[6].state()["reason"]
     assert boxes[3600].run("echo here") == "here\n"
-
-
-@pytest.mark.slice
-@shimmed
-def test_a_history_of_everything(start, folder):
-    """The slice of `make check`: as much as fits, with a seed of its own each time."""
-    if not tally.SECONDS:
-        pytest.skip("the tests before have longer ones")
-    shim = Shim(folder / "block")
-    world, chance = start("--set", "pool.size=2", env=shim.variables), tally.chance("everything")
-    world.shim = shim
-    until = time.monotonic() + tally.SECONDS * 0.45
-    with History(world, "everything") as history:
-        done = torment(world, chance, mixed(chance, KILLS * 2 + HELPERS + STOPS + JUMPS, 1000), until)
-    report(history, done)

@@ -6,6 +6,7 @@ import http.client
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ import time
 from helpers import machine, proc
 from helpers.cove import CLEAR, COVE
 from helpers.serve import Serve
-from helpers.wire import RpcError, Wire
+from helpers.wire import Connection, RpcError, Wire
 
 ENVD = "49983"
 STATES = "creating,running,pausing,paused,resuming,ending"
@@ -42,9 +43,15 @@ def wait_for(look, what, seconds, step=0.02):
     return found
 
 
+class Lost(Exception):
+    """Bytes that were promised did not come. Nothing passes over this one."""
+
+
 class World(Serve):
     """Keeps its port over restarts, so that clients only have to try again."""
 
+    known_place = None
+    descriptors = None                  # how many its processes may have; None: the usual number
     host = "127.0.0.1"                  # what it listens on
 
     def __init__(self, folder, *options, env=None):
@@ -52,19 +59,37 @@ class World(Serve):
         super().__init__(folder, "--preview-listen", "none", *VOLUME, *options, env=env,
                          listen=f"{self.host}:{self.fixed}")
         self.api_key = self.key             # the file may be out of reach later
+        self.boot = 0                       # how often the machine was started anew meanwhile
+        self.last_power = 0                 # which of them began with a loss of power
+        self.given_up = False               # the test has failed
 
     def program(self):
         return self.folder / "cove"
 
+    @staticmethod
+    def command(*words):
+        subprocess.run(words, check=True, capture_output=True)
+
     def start(self):
         if not self.program().exists():
             shutil.copy(COVE, self.program())
+        # a server that its monitor had just started when that was killed ends by itself
+        wait_for(self.port_is_free, f"somebody still listens on {self.fixed}", 30)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [self.program(), "serve", "--data", self.data, "--run-dir", self.run_dir, *self.options],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env, cwd=self.folder)
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env, cwd=self.folder,
+                preexec_fn=self.limit if self.descriptors else None)
         self.said = self.read_until_ready()
         self.url, self.port = f"http://127.0.0.1:{self.fixed}", self.fixed
+
+    def port_is_free(self):
+        with contextlib.suppress(OSError), socket.create_server((self.host, self.fixed)):
+            return True
+        return False
+
+    def limit(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
 
     def left(self):
         """A disk that the test has made for it is not its own."""
@@ -121,6 +146,39 @@ class World(Serve):
             self.start()
         self.wait_well()
 
+    def down(self, how):
+        """Nothing of it runs any more but its sandboxes."""
+        if how == "kill":
+            pids = self.signal(signal.SIGKILL, "monitor", "server", "keeper")
+            wait_for(lambda: not any(proc.alive(pid) for pid in pids.values()), "the killed are gone", 20)
+            return
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0, self.told()
+        self.process.stdout.close()
+
+    def tried(self):
+        """Starts it. None, or what it said when it did not want to."""
+        before = self.log.stat().st_size
+        try:
+            self.start()
+            return None
+        except AssertionError:
+            assert self.process.wait(60) not in (0, None), self.told()      # still there: it neither serves nor ends
+            self.process.stdout.close()
+        with open(self.log, "rb") as file:
+            file.seek(before)
+            return file.read().decode(errors="replace")
+
+    def revive(self):
+        """Whatever part was killed, all of it serves again."""
+        def well():
+            if self.process.poll() is not None:
+                self.process.stdout.close()
+                self.start()
+            return self.answers() and self.process.poll() is None
+
+        wait_for(well, lambda: f"it does not answer: {self.told()}", 90, 0.1)
+
     def answers(self):
         try:
             return self.call("GET", "/health", key=None).status == 200
@@ -147,13 +205,27 @@ class World(Serve):
             after = f"&after={page['next']}" if "next" in page else None
         return found
 
+    def aside(self):
+        """Ids of what lives or lies there and is in no record."""
+        reply = self.call("GET", "/v1/orphans")
+        return [one["id"] for one in reply.json["orphans"]] if reply.status == 200 else []
+
+    def end_aside(self, ident):
+        self.ok("DELETE", f"/v1/orphans/{ident}", status=204)
+
     def metric(self, name):
         lines = self.call("GET", "/metrics").body.decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
+    def keep_dir(self):
+        """Where its keeper writes down what runs, also while a test has spoilt what says so."""
+        with contextlib.suppress(OSError, ValueError):
+            self.known_place = self.place
+        return self.known_place
+
     def traces(self, ident, but=None):
         """Everything on the machine that carries the name of one sandbox. but: how those end that may."""
-        places = [self.place / "boxes", self.place / "sockets", self.data / "paused", self.data / "volume/layers"]
+        places = [self.keep_dir() / "boxes", self.keep_dir() / "sockets", self.data / "paused", self.data / "volume/layers"]
         places += [pathlib.Path(path) for top in machine_cgroups() for path in (f"{top}/cove",)]
         found = []
         for place in places:
@@ -202,7 +274,7 @@ class World(Serve):
     def recorded(self):
         """Sandboxes that the next keeper would find; a damaged file is nobody's."""
         try:
-            return [name for name in os.listdir(self.place / "boxes") if not name.endswith(".damaged")]
+            return [name for name in os.listdir(self.keep_dir() / "boxes") if not name.endswith(".damaged")]
         except OSError:
             return []
 
@@ -258,40 +330,65 @@ class Box:
         return self.world.call("DELETE", f"/v1/sandboxes/{self.id}").status
 
 
-class Follower:
-    """Reads the output of one command to its end, whatever happens on the way: each byte once, in order."""
+FORGOTTEN_S = 25                        # process.keep-ms is 30: so long the end of a process can be asked for
 
-    def __init__(self, box, *argv):
-        self.box, self.data, self.offset, self.reconnects = box, b"", 0, 0
-        self.stream = box.wire(5).start(*argv)
-        self.pid = self.stream.pid
+
+class Follower:
+    """Reads the output of one command to its end, whatever happens on the way: each byte once, in order.
+
+    pace: called with the number of bytes that each event brought; it may sleep, or say that the reader goes away for
+    so many seconds."""
+
+    def __init__(self, box, *argv, pace=None, kind=Connection, timeout=5):
+        self.box, self.timeout, self.data, self.offset, self.reconnects = \
+            box, timeout, bytearray(), 0, 0
+        self.pace, self.kind, self.boot = pace or (lambda _: None), kind, box.world.boot
+        self.stream = box.wire(timeout).start(*argv, kind=kind)
+        self.pid, self.heard = self.stream.pid, time.monotonic()
 
     def read(self, until=None):
         """To the end, or until that many bytes are there. The exit status, or None."""
         while True:
-            try:
-                with self.stream:
-                    for kind, value in self.stream.events():
-                        if kind == "end":
-                            return value
-                        assert kind != "lost", f"{value} bytes were lost"
-                        if kind == "stdout":
-                            self.data += value
-                        self.offset = self.stream.offset
-                        if until is not None and len(self.data) >= until:
-                            return None
-            except TROUBLE as error:
-                assert "lost" not in str(error) and "offset" not in str(error), error
+            with contextlib.suppress(*TROUBLE), self.stream:
+                away = None
+                for kind, value in self.stream.events():
+                    if kind == "end":
+                        return value
+                    if kind == "lost":
+                        raise Lost(f"{self.box.id}: {value} bytes at {self.offset} of {self.pid}")
+                    if kind == "stdout":
+                        self.data += value
+                    self.offset, self.heard = self.stream.offset, time.monotonic()
+                    if until is not None and len(self.data) >= until:
+                        return None
+                    away = self.pace(len(value) if kind == "stdout" else 0)
+                    if away:
+                        break
+                if not away:
+                    self.check_error(self.stream.error)
+            if away:
+                time.sleep(away)
             self.again()
 
+    def check_error(self, error):
+        if error and error.get("code") == "data_loss":
+            raise Lost(f"{self.box.id}: {error} at {self.offset} of {self.pid}")
+
     def again(self):
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while True:
+            assert self.box.world.boot == self.boot and not self.box.world.given_up, "its machine was started anew"
             try:
-                self.stream = self.box.wire(5).follow(self.pid, offset=self.offset)
-                assert self.stream.offset == self.offset, "it begins elsewhere"
-                self.reconnects += 1
-                return
-            except TROUBLE:
-                assert time.monotonic() < until, f"no way back to {self.pid} of {self.box.id}"
-                time.sleep(0.02)
+                self.stream = self.box.wire(self.timeout).follow(self.pid, offset=self.offset, kind=self.kind)
+                break
+            except RpcError as error:
+                self.check_error({"code": error.code, "message": error.message})
+                if error.code == "not_found" and time.monotonic() - self.heard < FORGOTTEN_S:
+                    raise Lost(f"{self.box.id} does not know its process {self.pid}: {error}") from error
+                assert time.monotonic() < until, f"no way back to {self.pid} of {self.box.id}: {error}"
+            except TROUBLE as error:
+                assert time.monotonic() < until, f"no way back to {self.pid} of {self.box.id}: {error}"
+            time.sleep(0.02)
+        if self.stream.offset != self.offset:
+            raise Lost(f"{self.box.id}: {self.pid} goes on at {self.stream.offset}, not at {self.offset}")
+        self.reconnects, self.heard = self.reconnects + 1, time.monotonic()

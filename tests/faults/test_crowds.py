@@ -1,0 +1,178 @@
+"""Many at once: creates, commands with much output, kernels. Whoever is refused is told so and may try again; nobody else
+loses anything by it."""
+
+import concurrent.futures
+import contextlib
+import hashlib
+import http.client
+import json
+import threading
+import time
+
+import pytest
+import tally
+from helpers import python_layer
+from nemesis import send
+from world import Box, Follower, wait_for
+
+CREATES, COMMANDS, OUTPUT, KERNELS = 1000, 200, 10_000_000, 100
+PATIENCE_S = 300
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+def at_once(count, one):
+    """one(number) in a thread each, all of them from the same moment on. What they returned, in order."""
+    gate = threading.Barrier(count)
+
+    def begin(number):
+        gate.wait(60)
+        return one(number)
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
+
+
+def made(world, **body):
+    """A new sandbox, however often it is refused on the way, and with what words that was."""
+    refused, until = [], time.monotonic() + PATIENCE_S
+    while True:
+        with contextlib.suppress(OSError, http.client.HTTPException):      # a part is down: nobody knows
+            reply = world.call("POST", "/v1/sandboxes", {"timeout": 3600, "network": "none"} | body)
+            if reply.status == 201:
+                return Box(world, reply.json), refused
+            assert reply.status in (429, 500, 503, 507) and reply.message, reply
+            refused.append(reply.message)
+        assert time.monotonic() < until, refused[-3:]
+        time.sleep(0.2)
+
+
+def ask(world, box, port, method, path, body=None):
+    """A request to a port of a sandbox, tried again while a part is down or says that it is busy."""
+    headers, until = {"E2b-Sandbox-Id": box.id, "E2b-Sandbox-Port": str(port)}, time.monotonic() + PATIENCE_S
+    if box.token:
+        headers["X-Access-Token"] = box.token
+    while True:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            reply = world.call(method, path, body, headers=headers)
+            if reply.status not in (429, 502, 503):
+                return reply
+        assert time.monotonic() < until, f"{method} {path} is not answered"
+        time.sleep(0.2)
+
+
+def test_1000_creates_at_once(start):
+    """And the keeper dies in the middle of it."""
+    world = start("--set", "pool.size=2", "--log-level", "warn")
+
+    def kill():
+        time.sleep(2)
+        send(9, [world.part("keeper")])
+        tally.injected("kill keeper")
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    begun = time.monotonic()
+    found = at_once(CREATES, lambda _: made(world))
+    took = time.monotonic() - begun
+    killer.join()
+    tally.injected(f"{CREATES} creates at once")
+    ids = {box.id for box, _ in found}
+    assert len(ids) == CREATES, "an id was given twice"
+    world.wait_well()
+    listed = world.listed()
+    assert ids <= set(listed), f"{len(ids - set(listed))} are gone"
+    world.kill("server", "keeper")
+    tally.injected("kill server+keeper")
+    assert ids <= set(world.listed())
+    chosen = tally.chance("creates").sample([box for box, _ in found], 50)
+    for number, box in enumerate(chosen):
+        wait_for(lambda box=box: box.wire().get("/health").status == 204, f"{box.id} does not answer", 60, 0.1)
+        box.write("file", b"value %d" % number)
+        assert box.read("file") == b"value %d" % number
+    print(f"{CREATES} creates in {took:.0f} s, {sum(len(refused) for _, refused in found)} refusals, "
+          f"{len(set(listed) - ids)} nobody heard of")
+    world.ok("DELETE", "/v1/sandboxes?all=true")
+    wait_for(lambda: not world.listed(), "they do not end", 60, 0.2)
+    for box in chosen:
+        world.nothing_left_of(box.id)
+
+
+class Digest:
+    """Of bytes that would take too much room."""
+
+    def __init__(self, data=b""):
+        self.hash, self.size = hashlib.sha256(data), len(data)
+
+    def __iadd__(self, data):
+        self.hash.update(data)
+        self.size += len(data)
+        return self
+
+    def __len__(self):
+        return self.size
+
+    def __eq__(self, other):
+        return (self.size, self.hash.digest()) == (other.size, other.hash.digest())
+
+
+def test_200_commands_of_10_mb_at_once(start):
+    """Each byte of each arrives, though one client reads them all."""
+    world = start("--set", "pool.size=0")
+    boxes = [world.box() for _ in range(10)]
+    tally.injected(f"{COMMANDS} commands of 10 MB at once")
+
+    def one(number):
+        follower = Follower(boxes[number % len(boxes)], "/bin/sh", "-c", f"yes {number:08} | head -c {OUTPUT}",
+                            timeout=PATIENCE_S)
+        follower.data = Digest()
+        end = follower.read()
+        assert end["exitCode"] == 0, end
+        return follower.data
+
+    begun = time.monotonic()
+    found = at_once(COMMANDS, one)
+    for number, data in enumerate(found):
+        assert data == Digest((b"%08d\n" % number * (OUTPUT // 9 + 1))[:OUTPUT]), f"{number}: {len(data)} bytes"
+    print(f"{COMMANDS * OUTPUT >> 20} MiB in {time.monotonic() - begun:.0f} s")
+
+
+def test_100_kernels_at_once(start, folder):
+    """Those that are there already keep what they know, and each new one knows what it was told."""
+    assert python_layer.why_not() is None, python_layer.why_not()
+    python_layer.put(folder / "data")
+    world = start("--set", "pool.size=0")
+    box = world.box(limits={"memory_bytes": 12 << 30, "pids": 8192})
+
+    def context():
+        reply = ask(world, box, 49999, "POST", "/contexts", {"language": "python", "cwd": "/home/user"})
+        assert reply.status in (200, 201), reply
+        return reply.json["id"]
+
+    def said(ident, code):
+        reply = ask(world, box, 49999, "POST", "/execute", {"context_id": ident, "code": code})
+        assert reply.status == 200, reply
+        lines = [json.loads(line) for line in reply.body.decode().splitlines() if line.strip()]
+        errors = [line for line in lines if line["type"] == "error"]
+        assert not errors, errors
+        return "".join(line.get("text", "") for line in lines if line["type"] == "stdout")
+
+    elders = [context() for _ in range(2)]
+    for number, ident in enumerate(elders):
+        said(ident, f"x = 'elder {number}'")
+
+    def one(number):
+        ident = context()
+        said(ident, f"x = {number}")
+        return ident
+
+    tally.injected(f"{KERNELS} kernels at once")
+    begun = time.monotonic()
+    found = at_once(KERNELS, one)
+    took = time.monotonic() - begun
+    assert len(set(found)) == KERNELS
+    for number, ident in enumerate(elders):
+        assert said(ident, "print(x)") == f"elder {number}\n"
+    for number, ident in enumerate(found):
+        assert said(ident, "print(x)") == f"{number}\n"
+    print(f"{KERNELS} kernels in {took:.0f} s")
