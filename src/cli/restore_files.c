@@ -19,6 +19,7 @@
 #include "cli/backup.h"
 #include "jail/unpack.h"
 #include "jail/volume.h"
+#include "keep/keep.h"
 #include "keep/statedir.h"
 #include "store/store.h"
 

@@ -310,35 +310,39 @@ static int adopt_one(struct keeper *k, const struct boxfile *r, struct str unkno
 }
 
 /* One that is to be started again died while no keeper ran: pause_adopt_all() finds its note. */
-static void keep_files(struct keeper *k, const struct boxfile *r, struct str unknown)
+static int keep_files(struct keeper *k, const struct boxfile *r, struct str unknown,
+                      struct err *err)
 {
     struct box b = { .keeper = k,
                      .order = r->order,
                      .family = r->family,
                      .jail.pid = r->pid,
                      .started = r->started };
-    struct err err = { 0 };
+    int result;
 
     memcpy(b.id, r->id, sizeof(b.id));
     memcpy(b.name, r->name, sizeof(b.name));
     tag_merge(&b.unknown, unknown);
-    if (note_write(&b, false, &err))
-        log_warn("its files are not kept", KV("sandbox", b.id), KV("error", err.msg));
+    result = note_write(&b, false, err);
     buf_free(&b.unknown);
+    return result;
 }
 
 /* What is left of one that does not live any more. */
 static void take_away(struct keeper *k, const struct boxfile *r, struct str unknown)
 {
     struct ids_claim claim;
-    struct err err;
+    struct err err = { 0 };
     int layer;
 
+    if (r->order.flags & ORDER_STAY && !note_exists(k, r->id) && keep_files(k, r, unknown, &err)) {
+        err_in(&err, "its files are not noted yet");
+        unread_begin(k, r->id, BOXFILE_RECORD, &err, r);
+        return;
+    }
     if (k->cgroups.unified >= 0)
         cgroup_write(k->cgroups.unified, r->name, "cgroup.kill", "1");
     late_cgroup(k, r->name);
-    if (r->order.flags & ORDER_STAY && !note_exists(k, r->id))
-        keep_files(k, r, unknown);
     if (!k->o.rootless && !ids_retake(&k->ids, r->number, &claim, &err))
         ids_put(&k->ids, &claim);
     keeper_unlink(k->sockets, r->id);

@@ -99,6 +99,8 @@ void box_sleep(struct box *b)
     b->oom_kills = b->pids_refused = 0;
 }
 
+static void stay(struct box *b);
+
 /* Pid 1 goes last in its namespace: now nothing of the sandbox runs any more. An adopted one is
  * somebody else's child, whose status we may not learn. */
 static int collect(struct box *b)
@@ -208,39 +210,66 @@ void box_end(struct box *b, enum keep_reason reason)
 
 void box_end_again(struct box *b)
 {
+    if (b->staying) {
+        stay(b);
+        return;
+    }
     if (syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0) && errno != ESRCH)
         log_warn("not ended yet", KV("sandbox", b->id), KV("error", strerrordesc_np(errno)));
     if (b->fault)
         box_notice_end(b); /* it may not be watched */
 }
 
-/* It is to be started again: its files are kept as those of a paused one are, and its client is
- * told. */
-static bool stay(struct box *b, int status, struct keep_state *last)
+/* Nothing of it runs any more, and nothing of it is kept. */
+static void over(struct box *b)
 {
+    struct keep_state last;
+    struct err early;
+
+    box_measure(b, &last);
+    b->phase = PHASE_ENDING;
+    err_set(&early, ERR_GONE, "ended before it was built");
+    keeper_reply(&b->create, b->id, &early, NULL); /* if that has not been answered yet */
+    keeper_event_ended(b, b->status, &last);
+    keeper_reply(&b->end, b->id, NULL, &last); /* whoever asked need not wait */
+    box_free(b);
+}
+
+/* It is to be started again: its files are kept as those of a paused one are, and its client is
+ * told. What cannot be written now (the disk is full) is tried again, until its time is up or
+ * somebody ends it: they are not deleted for that. */
+static void stay(struct box *b)
+{
+    struct keep_state last;
     struct err err = { 0 };
 
-    if (!(b->order.flags & ORDER_STAY) || b->phase != PHASE_RUNNING || b->keeper->stopping)
-        return false;
-    if (note_write(b, false, &err)) {
-        log_warn("its files are not kept", KV("sandbox", b->id), KV("error", err.msg));
-        return false;
+    if (b->end.verb || b->deadline <= clock_ms()) {
+        over(b);
+        return;
     }
+    if (note_write(b, false, &err)) {
+        if (!b->staying)
+            log_error("its files are not noted yet", KV("sandbox", b->id), KV("error", err.msg));
+        loop_remove(&b->keeper->loop, &b->ended); /* from here on box_end_again() comes to us */
+        b->staying = true;
+        b->phase = PHASE_ENDING;
+        return;
+    }
+    box_measure(b, &last);
+    b->staying = false;
     b->noted = true;
     b->left = b->deadline == NEVER ? NEVER : MAX(b->deadline - clock_ms(), (int64_t)0);
     box_sleep(b);
-    last->asleep = last->frozen = 1;
-    keeper_event_ended(b, status, last);
-    return true;
+    last.asleep = last.frozen = 1;
+    keeper_event_ended(b, b->status, &last);
 }
 
 void box_on_ended(struct source *s)
 {
     struct box *b = CONTAINER_OF(s, struct box, ended);
     struct keep_state last;
-    struct err early;
-    int status = collect(b);
 
+    b->status = collect(b);
     if (b->fault) {
         AUTO(freep) struct err *fault = TAKE(b->fault, NULL);
 
@@ -258,15 +287,11 @@ void box_on_ended(struct source *s)
     }
     box_measure(b, &last);
     if (b->phase != PHASE_ENDING)
-        b->reason = b->oom_kills && status == SIGKILL ? ENDED_MEMORY : ENDED_BY_ITSELF;
-    if (stay(b, status, &last))
-        return;
-    b->phase = PHASE_ENDING;
-    err_set(&early, ERR_GONE, "ended before it was built");
-    keeper_reply(&b->create, b->id, &early, NULL); /* if that has not been answered yet */
-    keeper_event_ended(b, status, &last);
-    keeper_reply(&b->end, b->id, NULL, &last); /* nothing of it runs; whoever asked need not wait */
-    box_free(b);
+        b->reason = b->oom_kills && b->status == SIGKILL ? ENDED_MEMORY : ENDED_BY_ITSELF;
+    if (b->phase == PHASE_RUNNING && b->order.flags & ORDER_STAY)
+        stay(b);
+    else
+        over(b);
 }
 
 void box_notice_end(struct box *b)

@@ -24,9 +24,9 @@ const struct tag_field boxfile_fields[] = {
     TAG_ROW(12, TAG_UINT, struct boxfile, oom_kills),
     TAG_ROW(13, TAG_UINT, struct boxfile, pids_refused),
     TAG_ROW(14, TAG_TEXT, struct boxfile, run_dir),
-    TAG_ROW(15, TAG_TEXT, struct boxfile, python),
-    TAG_ROW(16, TAG_INT, struct boxfile, client),
-    TAG_ROW(17, TAG_UINT, struct boxfile, client_started),
+    TAG_ROW(15, TAG_INT, struct boxfile, client),
+    TAG_ROW(16, TAG_UINT, struct boxfile, client_started),
+    TAG_ROW(17, TAG_TEXT, struct boxfile, python),
     { 0 },
 };
 

@@ -104,6 +104,8 @@ struct box { /* one sandbox */
     int mounts;       /* its mount namespace, for the reaper to take down; -1: goes with pid 1 */
     bool cgroup_made, socket_made, collected;
     struct jail jail;
+    int status;        /* of its pid 1, once that has ended */
+    bool staying;      /* that has ended, and its files are to be noted as soon as possible */
     struct err *fault; /* why it could not be built, while its process is ending; owned */
     struct source ended, report, memory;
     pid_t client_pid;        /* ORDER_TIED: the process that it is made for; 0: not known */

@@ -12,7 +12,7 @@ import pytest
 
 from helpers import boxfile
 from helpers.cove import CLEAR, COVE
-from helpers.keeper import FILES_ONLY, NONE, Keeper, Refused, create_body, full, request
+from helpers.keeper import ENDED, FILES_ONLY, NONE, STAY, Keeper, Refused, create_body, full, request
 from helpers.machine import collect_orphans, comm
 from helpers.proc import alive, children, wait_until
 
@@ -322,3 +322,56 @@ def test_no_new_volume_takes_the_place_of_the_one_with_their_files(own, folder):
         check_wakes(client)
     keeper.end_all()
     subprocess.run(["umount", own / "volume"], capture_output=True)
+
+
+# ---- one that is to be started again dies while that cannot be noted
+
+
+def end(pid):
+    ended = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([ended], [], [], 60)[0], "it has ended"
+    os.close(ended)
+    wait_until(lambda: collect_orphans() or not alive(pid), "it is collected")
+
+
+def test_what_is_to_stay_waits_until_that_can_be_noted(start_keeper, note, layer):
+    keeper = start_keeper()
+    pid = make_living(keeper, flags=STAY)
+    draft = note("one").with_name("." + name("one"))
+    draft.mkdir()                       # in the way of the note
+    with keeper.client() as client:
+        client.call("adopt", "one")
+        end(pid)
+        wait_until(lambda: "not noted yet" in keeper.log.read_text(), "it is tried")
+        time.sleep(0.6)                 # and again
+        assert client.list() == ["one"] and layer("one").exists() and not client.events
+        draft.rmdir()
+        assert client.event(ENDED, "one").state["asleep"] == 1
+        check_wakes(client)
+        pid = client.stat("one")["pid"]
+    keeper.kill()                       # the same while no keeper runs
+    end(pid)
+    draft.mkdir()
+    keeper.start()
+    with keeper.client() as client:
+        with pytest.raises(Refused, match="not noted yet"):
+            client.stat("one")
+        assert layer("one").exists()
+        draft.rmdir()
+        check_asleep(client, note, layer)
+        check_wakes(client)
+
+
+def test_it_can_be_ended_meanwhile(start_keeper, note, layer):
+    keeper = start_keeper()
+    pid = make_living(keeper, flags=STAY)
+    draft = note("one").with_name("." + name("one"))
+    draft.mkdir()
+    with keeper.client() as client:
+        end(pid)
+        wait_until(lambda: "not noted yet" in keeper.log.read_text(), "it is tried")
+        client.kill("one")
+        assert client.list() == []
+    wait_until(lambda: not layer("one").exists(), "its files are deleted")
+    draft.rmdir()

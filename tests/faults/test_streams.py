@@ -173,6 +173,13 @@ def test_a_client_that_is_cut_off_is_found_and_its_command_goes_on(start):
             wait_for(lambda: box.wire().get(f"/files?path=/home/user/done-{reads}").status == 200, "it goes on", 60)
             print(f"reading {reads}: freed after {time.monotonic() - begun:.1f} s")
             stream.close()
+    with Far() as far:                  # and while there was nothing to read
+        stream = box.wire(60).start("/bin/sleep", "1000", kind=far.connection())
+        assert world.metric("cove_router_calls") == 1
+        tally.injected("client cut off")
+        far.cut()
+        wait_for(lambda: world.metric("cove_router_calls") == 0, "its stream ends", 60)
+        stream.close()
 
 
 def rss_kib(pid):
