@@ -128,7 +128,7 @@ static bool find_lost(const char *run_dir, struct keep_owner *o)
 
         if (!is_identity(e->d_name))
             continue;
-        snprintf(path, sizeof(path), "%.16s/keep.lock", e->d_name);
+        snprintf(path, sizeof(path), "%.8s/keep.lock", e->d_name);
         lock = openat(dirfd(d), path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         found = lock >= 0 && !place_read_holder(lock, &h) && h.owner.device == o->device &&
                 h.owner.inode == o->inode && !strcmp(h.owner.data_dir, o->data_dir);
