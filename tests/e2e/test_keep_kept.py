@@ -103,7 +103,7 @@ def change(path, tag, value):
 
 
 def record_of(keeper, id="one"):
-    return keeper.run_dir / "boxes" / name(id)
+    return keeper.place / "boxes" / name(id)
 
 
 def make_living(keeper, id="one", **more):

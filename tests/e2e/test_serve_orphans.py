@@ -125,7 +125,7 @@ def test_a_lost_database_is_no_first_start(world, ann):
         (world.data / "admin.key").rename(world.folder / "admin.key")
         assert "there are paused sandboxes" in world.refused()
         (world.folder / "admin.key").rename(world.data / "admin.key")
-    assert "nothing" in world.cove("restore", copy)
+    assert "what was there" not in world.cove("restore", copy)
     assert "--new" in world.refused("--new")
     world.start()
     assert world.orphans() == {}
@@ -247,7 +247,7 @@ def three(world, key):
 def test_what_no_record_and_no_note_names_is_found_by_its_files(world, ann):
     runs, frozen, asleep = boxes = three(world, ann)
     world.stop()
-    empty(world.run_dir / "boxes")
+    empty(world.place / "boxes")
     empty(world.data / "paused")
     world.start()
     assert world.orphans() == {}
@@ -328,7 +328,7 @@ def test_files_that_say_nothing_are_listed(world, ann):
     world.cove("backup", copy)
     world.stop()
     empty(world.data / "paused")
-    empty(world.run_dir / "boxes")
+    empty(world.place / "boxes")
     for layer in (world.data / "volume/layers").glob("box-*"):
         os.removexattr(layer, "trusted.cove.record")
     world.start()
@@ -377,7 +377,7 @@ def test_one_of_a_former_release_gives_its_files(world, ann):
     world.cove("backup", copy)
     runs = world.sandbox("runs", key=ann)
     world.stop()
-    without_mark(world.run_dir / "boxes" / runs["id"])
+    without_mark(world.place / "boxes" / runs["id"])
     world.cove("restore", copy)
     world.start()
     one = world.orphans()[runs["id"]]
