@@ -1,5 +1,6 @@
 /* held.c - what must stay because a sandbox's file names it: generations of template host, other
- * templates, layers. While its keeper runs locks hold them; while it does not, only this does.
+ * templates, layers. While its keeper runs locks hold them; while it does not, and where it cannot
+ * reach its sandbox, only this does.
  *
  * The records lie in run directories, of which <data>/run-dirs has a line for each that a keeper of
  * this data directory has used; the notes in the data directory itself. What cannot be read may
@@ -7,20 +8,39 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "keep/keeper.h"
+#include "keep/rundir.h"
 #include "keep/statedir.h"
 
 enum { RUN_DIRS_BYTES = 1 << 20 };
 
 /* ---- where records are ---- */
+
+static int seen_root = -1;
+
+void held_look_from(int root) { seen_root = root; }
+
+/* As whoever started us sees it: a keeper hides the machine's run directory from itself, and a
+ * record that its reaper did not find would hold nothing. */
+static int open_seen(const char *path, uint64_t flags)
+{
+    struct open_how how = { .flags = flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT };
+
+    if (seen_root < 0 || *path != '/')
+        return open(path, (int)how.flags);
+    return (int)syscall(SYS_openat2, seen_root, path, &how, sizeof(how));
+}
 
 static char *path_in(const char *data_dir, const char *name)
 {
@@ -117,12 +137,16 @@ typedef bool each_fn(void *arg, int dir, const char *id, enum boxfile_kind kind)
 /* true: fn said so, or a directory cannot be read. */
 static bool each_in(const char *path, enum boxfile_kind kind, each_fn *fn, void *arg)
 {
-    DIR *d = opendir(path);
+    int fd = open_seen(path, O_RDONLY | O_DIRECTORY);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
     const struct dirent *e;
     bool enough = false;
 
-    if (!d)
-        return errno != ENOENT && errno != ENOTDIR;
+    if (!d) {
+        enough = errno != ENOENT && errno != ENOTDIR;
+        closep(&fd);
+        return enough;
+    }
     while (!enough && (errno = 0, e = readdir(d)))
         enough = adopt_is_name(e->d_name) && fn(arg, dirfd(d), e->d_name, kind);
     if (!enough && errno)
