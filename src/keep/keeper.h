@@ -323,6 +323,10 @@ void unread_end(struct box *b, enum keep_reason reason);
 /* held.c: see keep_names() */
 int held_register(const struct keeper *k, struct err *err); /* where our records are */
 void held_look_from(int root); /* the machine's, if that is not ours; -1 */
+/* Was it made in this boot with a run directory that is not ours, whatever that is called? And does
+ * a keeper of our data directory work there now? */
+bool held_elsewhere(const struct keeper *k, const struct boxfile *f);
+bool held_by_another(const struct keeper *k, const struct boxfile *f);
 /* -1: sandboxes have their files on another volume than this one, or it is missing and they would
  * be given a new one. made: it is there. */
 int held_check_volume(const char *data_dir, bool made, struct err *err);

@@ -219,20 +219,11 @@ static void take_up_unread(struct keeper *k, struct stray *s)
         b->astray = !lives;
 }
 
-/* Of a keeper with a run directory of its own, which does not run at the moment. */
-static bool is_anothers(const struct keeper *k, const struct boxfile *f)
-{
-    char boot[BOOT_ID];
-
-    adopt_boot(boot);
-    return !memcmp(boot, f->boot, sizeof(boot)) &&
-           strncmp(f->run_dir, k->o.run_dir, sizeof(f->run_dir) - 1) != 0;
-}
-
 static void take_up(struct keeper *k, struct stray *s, bool former)
 {
     enum said said = read_said(k, s->layer, s->id, &s->f, &s->unknown);
     struct err err = { 0 };
+    enum life life;
     int pidfd;
 
     if (said == SAID_ENDED) {
@@ -243,13 +234,17 @@ static void take_up(struct keeper *k, struct stray *s, bool former)
         take_up_unread(k, s);
         return;
     }
-    if (is_anothers(k, &s->f))
+    if (held_by_another(k, &s->f))
         return;
-    switch (adopt_life(&s->f, &pidfd, &err)) {
-    case LIFE_LIVES: take_up_living(k, s, pidfd); break;
-    case LIFE_ENDED: take_up_dead(k, s, former); break;
-    case LIFE_UNKNOWN: take_up_later(k, s, &err); break;
-    }
+    life = adopt_life(&s->f, &pidfd, &err);
+    if (life == LIFE_ENDED)
+        take_up_dead(k, s, former);
+    else if (held_elsewhere(k, &s->f)) /* of a keeper that does not run at the moment */
+        closep(&pidfd);
+    else if (life == LIFE_LIVES)
+        take_up_living(k, s, pidfd);
+    else
+        take_up_later(k, s, &err);
 }
 
 /* ---- all of them ---- */
