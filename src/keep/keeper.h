@@ -310,6 +310,9 @@ void tie_forget(struct box *b);
 void stray_record(const struct box *b, struct str record);
 void stray_ended(const struct keeper *k, const char *layer);
 int strays_adopt(struct keeper *k, struct err *err); /* those that nothing else names */
+/* A note without a record whose processes live. true: it has been dealt with; else they are gone
+ * now, and its files are left. */
+bool stray_frozen(struct keeper *k, const struct boxfile *note);
 
 /* unread.c: a sandbox with a file that we cannot read, or something else of which is out of reach,
  * is neither served nor taken away; it is looked at again until that works, or its end comes.

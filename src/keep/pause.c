@@ -350,6 +350,8 @@ void pause_consider(struct keeper *k, const char *id)
     }
     if (held_by_another(k, &n)) /* which may be about to lock it */
         return;
+    if (stray_frozen(k, &n))
+        return;
     layer = take_layer(k, &n, &err);
     if (layer < 0 && err.code) /* the volume may be another one, or not be there */
         unread_begin(k, id, BOXFILE_NOTE, &err, &n);
