@@ -372,7 +372,7 @@ def test_files_that_say_nothing_are_listed(world, ann):
         world.ok("DELETE", f"/v1/sandboxes/{box['id']}", status=204)
         wait_until(lambda: not (world.data / f"volume/layers/box-{box['id']}").exists(), "its files stay",
                    10 * SLOWER, 0.1)
-        assert not [*processes_of(box["id"])]
+        wait_until(lambda box=box: not [*processes_of(box["id"])], "its processes stay", 10 * SLOWER, 0.1)
 
 
 def test_an_emptied_run_directory_ends_nothing_that_lives(world, ann):
