@@ -262,6 +262,38 @@ def test_what_no_record_and_no_note_names_is_found_by_its_files(world, ann):
                "their files stay", 10 * SLOWER, 0.1)
 
 
+def test_records_that_are_gone_end_no_process_of_the_paused(world, ann):
+    """Their notes are there, and so are their frozen processes."""
+    runs, frozen, asleep = boxes = three(world, ann)
+    world.stop()
+    before = [*processes_of(frozen["id"])]
+    empty(world.place / "boxes")
+    world.start()
+    assert [world.state(box["id"]) for box in boxes] == ["running", "paused", "paused"]
+    for box in frozen, asleep:
+        world.ok("POST", f"/v1/sandboxes/{box['id']}/resume", {}, key=ann)
+    assert [*processes_of(frozen["id"])][0] == before[0]
+    world.counts_on(runs, key=ann)
+    world.counts_on(frozen, key=ann)
+    assert world.run(asleep, "cat /home/user/file", key=ann) == "asleep"
+    world.end_all()
+
+
+def test_one_that_cannot_be_taken_over_without_its_record_gives_its_files(world, ann):
+    """Its processes would use them beside those that it is woken with."""
+    frozen = three(world, ann)[1]
+    world.stop()
+    before = [*processes_of(frozen["id"])]
+    (world.place / "boxes" / frozen["id"]).unlink()
+    os.removexattr(world.data / f"volume/layers/box-{frozen['id']}", "trusted.cove.record")
+    world.start()
+    assert world.state(frozen["id"]) == "paused" and before
+    assert not set(before) & set(processes_of(frozen["id"]))
+    world.ok("POST", f"/v1/sandboxes/{frozen['id']}/resume", {}, key=ann)
+    assert world.run(frozen, "cat /home/user/file", key=ann) == "frozen"
+    world.end_all()
+
+
 def test_an_emptied_run_directory_after_a_restart_of_the_machine(world, ann):
     """Nothing of a tmpfs is left, nor is the database: all files can be had again."""
     runs, frozen, asleep = boxes = three(world, ann)
@@ -340,7 +372,7 @@ def test_files_that_say_nothing_are_listed(world, ann):
         world.ok("DELETE", f"/v1/sandboxes/{box['id']}", status=204)
         wait_until(lambda: not (world.data / f"volume/layers/box-{box['id']}").exists(), "its files stay",
                    10 * SLOWER, 0.1)
-        wait_until(lambda box=box: not [*processes_of(box["id"])], "its processes go on", 10 * SLOWER, 0.1)
+        wait_until(lambda box=box: not [*processes_of(box["id"])], "its processes stay", 10 * SLOWER, 0.1)
 
 
 def test_an_emptied_run_directory_ends_nothing_that_lives(world, ann):
