@@ -238,9 +238,13 @@ static void reply_eagerly(struct box *b)
     b->create.client = NULL;
 }
 
-/* From here on it is one like any other. */
+/* From here on it is one like any other. Without whoever wanted that it has nobody who teaches its
+ * guest whom it may let in, and who would know that it runs until its time ends it, files and all.
+ */
 static int woken(struct box *b, struct err *err)
 {
+    if (!b->create.client)
+        return err_set(err, ERR_CONFLICT, "who woke sandbox %s is gone", b->id);
     b->frozen = b->waking = false;
     b->fresh = true;
     if (adopt_record(b, err))

@@ -76,6 +76,24 @@ def test_one_whose_network_cannot_be_made_sleeps_on(start_keeper, note, layer):
         check_wakes(client)
 
 
+def test_one_that_is_woken_for_nobody_sleeps_on(start_keeper, note, layer):
+    """Who asked for it died meanwhile. Running, it would be in nobody's records, and its time would end its files."""
+    keeper = start_keeper("--set", "keep.stock=0")
+    netmaker = child(keeper, "cove-net")
+    with keeper.client() as client:
+        make_asleep(client, network=NONE)
+        os.kill(netmaker, signal.SIGSTOP)
+        client.send(request("thaw", "one", serial=7))
+        client.send(request("list", serial=8))
+        assert client.answer().serial == 8
+    with keeper.client() as client:
+        client.list()                   # the keeper has seen that the other is gone
+        os.kill(netmaker, signal.SIGCONT)
+        wait_until(lambda: keeper.log.read_text().count("its processes are gone") == 2, "it sleeps again", 20)
+        check_asleep(client, note, layer)
+        check_wakes(client)
+
+
 def test_one_whose_mount_is_gone_sleeps_until_it_is_back(start_keeper, folder, note, layer):
     source, away = os.path.join(folder, "src"), os.path.join(folder, "away")
     os.mkdir(source)
