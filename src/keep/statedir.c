@@ -60,6 +60,8 @@ int statedir_read(int dir, const char *id, struct buf *out, struct err *err)
     struct stat st;
     ssize_t n;
 
+    if (fd < 0 && errno == ELOOP)
+        return err_set(err, ERR_INVALID, "it is a link");
     if (fd < 0 || fstat(fd, &st))
         return err_sys(err, "open it");
     if (!S_ISREG(st.st_mode))

@@ -276,7 +276,9 @@ class History:
             self.world.nothing_left_of(box.id)      # it ended a year ago, by a clock that was set
             return
         if kept.boot < self.world.last_power and self.forgotten(box):
-            self.world.nothing_left_of(box.id)      # what ran when the power went may be in no record
+            if box.id in self.world.aside():        # what ran when the power went may be in no record ...
+                self.world.end_aside(box.id)        # ... and its files are set aside, where they say whose they are
+            self.world.nothing_left_of(box.id)
             return
         ended = box.state()
         assert ended["state"] == "ended" and ended["reason"], ended
