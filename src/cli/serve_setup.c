@@ -141,7 +141,8 @@ static int make_directories(struct serve *s, struct err *err)
         abort();
     if (make_dir(s->data_dir, 0700, err) || make_dir(s->run_dir, 0755, err) || serve_lock(s, err) ||
         make_dir(s->state_dir, 0700, err) ||
-        keep_owner_make(s->data_dir, s->run_dir, &s->owner, err))
+        keep_owner_make(s->data_dir, s->run_dir, &s->owner, err) ||
+        keep_check_run_dir(s->data_dir, s->run_dir, &s->owner, err))
         return -1;
     s->place = keep_place(s->run_dir, &s->owner);
     if (make_dir(s->place, 0755, err))

@@ -190,11 +190,12 @@ static int keep(struct live *l, struct err *err)
         adopt_unreachable(l, m.unreachable);
         return 0;
     }
-    adopt_reachable(l);
-    if (m.asleep && l->s.state == SANDBOX_RUNNING && !l->s.life.restart)
-        return ENDED_WITH_MACHINE;
-    if (m.asleep && l->s.state == SANDBOX_RUNNING && restart_note(l, NULL, err))
+    if (m.asleep && l->s.state == SANDBOX_RUNNING && l->s.life.restart &&
+        restart_note(l, NULL, err))
         return -1;
+    adopt_reachable(l);
+    if (m.asleep && l->s.state == SANDBOX_RUNNING)
+        return ENDED_WITH_MACHINE;
     if (!m.asleep)
         l->s.limits = m.limits;
     mark_see(l, &m);

@@ -237,11 +237,9 @@ void orphans_settle(struct control *c, const char *(*each)(void *arg, size_t i),
 
 static int64_t due_of(const struct set_aside *o)
 {
-    int64_t until = until_of(o);
+    int64_t until = until_of(o), left = MAX(until - control_wall_ms(), (int64_t)0);
 
-    if (!until || o->busy)
-        return NEVER;
-    return MAX(co_now() + MAX(until - control_wall_ms(), (int64_t)0), o->again);
+    return !until || o->busy ? NEVER : MAX(co_in(left), o->again);
 }
 
 static int end_one(struct control *c, const char *id, const char *why, struct err *err)

@@ -306,7 +306,12 @@ int pause_settle(struct live *l, const struct machine_state *m, struct err *err)
     switch ((enum sandbox_state)l->s.state) {
     case SANDBOX_RUNNING: return m->paused ? p->ops->resume(p, l->s.id, 0, &anew, err) : 0;
     case SANDBOX_PAUSING:
-        return m->paused ? save_paused(l, &e, err) : save_as(l, SANDBOX_RUNNING, NULL, err);
+        if (m->paused)
+            return save_paused(l, &e, err);
+        /* who asked for it is gone, and it may still be on its way */
+        return p->ops->resume(p, l->s.id, 0, &anew, err) || save_as(l, SANDBOX_RUNNING, NULL, err)
+                   ? -1
+                   : 0;
     case SANDBOX_PAUSED: return m->paused ? 0 : pause_again(l, err);
     case SANDBOX_RESUMING:
         if (m->paused && !(m->asleep && l->s.life.restart))

@@ -24,12 +24,10 @@ int restart_note(struct live *l, const char *why, struct err *err)
 {
     struct sandbox next = l->s;
 
-    next.state = SANDBOX_RESUMING;
-    if (control_save(l, &next, NULL, err))
-        return -1;
     if (why)
         snprintf(l->down, sizeof(l->down), "started again on its files: %s", why);
-    return 0;
+    next.state = SANDBOX_RESUMING;
+    return control_save(l, &next, NULL, err);
 }
 
 static bool is_asleep(struct live *l)
@@ -44,13 +42,14 @@ static bool is_asleep(struct live *l)
 static void bring_up(struct live *l, const char *why)
 {
     struct err err = { 0 };
+    char later[256];
 
     log_info("a machine has died", KV("sandbox", l->s.id), KV("why", why));
     life_disarm(l);
-    if (restart_note(l, why,
-                     &err)) { /* then its end is the truth, and that is tried until written */
-        log_warn("it cannot be started again", KV("sandbox", l->s.id), KV("error", err.msg));
-        life_end(l, "system", why, true, &err);
+    if (restart_note(l, why, &err)) { /* its files are there, and are worth another try */
+        snprintf(later, sizeof(later), "it died, and its restart cannot be written down: %.180s",
+                 err.msg);
+        adopt_unreachable(l, later);
         return;
     }
     l->crash_ms = wait_ms(l);

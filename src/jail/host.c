@@ -289,7 +289,7 @@ static void sweep_one(const char *dir, const char *name, const struct sweep *s)
         remove_layers(dir, name);
         return;
     }
-    if (s->named && s->named(s->arg, name))
+    if (s && s->named && s->named(s->arg, name))
         return;
     /* out of the way first: nobody may open a generation that is half deleted */
     buf_printf(&away, "%s/%s.tmp.%d-old", dir, name, getpid());

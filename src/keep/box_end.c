@@ -146,12 +146,18 @@ static bool has_process(const struct box *b)
     return p.fd >= 0 && !b->collected && poll(&p, 1, 0) <= 0;
 }
 
+static void send_kill(const struct box *b)
+{
+    if (syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0) && errno != ESRCH)
+        log_warn("not ended yet", KV("sandbox", b->id), KV("error", strerrordesc_np(errno)));
+}
+
 void box_fail(struct box *b, const struct err *err)
 {
     struct err unwatched;
 
     if (b->jail.pidfd >= 0) /* by descriptor: a number may be another's by now */
-        box_end_again(b);
+        send_kill(b);
     if (!has_process(b)) {
         if (b->jail.pidfd >= 0 && !b->collected)
             collect(b);
@@ -215,8 +221,7 @@ void box_end_again(struct box *b)
         stay(b);
         return;
     }
-    if (syscall(SYS_pidfd_send_signal, b->jail.pidfd, SIGKILL, NULL, 0) && errno != ESRCH)
-        log_warn("not ended yet", KV("sandbox", b->id), KV("error", strerrordesc_np(errno)));
+    send_kill(b);
     if (b->fault)
         box_notice_end(b); /* it may not be watched */
 }

@@ -1,5 +1,6 @@
 /* held.c - what must stay because a sandbox's file names it: generations of template host, other
- * templates, layers. While its keeper runs locks hold them; while it does not, only this does.
+ * templates, layers. While its keeper runs locks hold them; while it does not, and where it cannot
+ * reach its sandbox, only this does.
  *
  * The records lie in run directories, of which <data>/run-dirs has a line for each that a keeper of
  * this data directory has used; the notes in the data directory itself. What cannot be read may
@@ -7,20 +8,39 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "keep/keeper.h"
+#include "keep/rundir.h"
 #include "keep/statedir.h"
 
 enum { RUN_DIRS_BYTES = 1 << 20 };
 
 /* ---- where records are ---- */
+
+static int seen_root = -1;
+
+void held_look_from(int root) { seen_root = root; }
+
+/* As whoever started us sees it: a keeper hides the machine's run directory from itself, and a
+ * record that its reaper did not find would hold nothing. */
+static int open_seen(const char *path, uint64_t flags)
+{
+    struct open_how how = { .flags = flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT };
+
+    if (seen_root < 0 || *path != '/')
+        return open(path, (int)how.flags);
+    return (int)syscall(SYS_openat2, seen_root, path, &how, sizeof(how));
+}
 
 static char *path_in(const char *data_dir, const char *name)
 {
@@ -117,12 +137,16 @@ typedef bool each_fn(void *arg, int dir, const char *id, enum boxfile_kind kind)
 /* true: fn said so, or a directory cannot be read. */
 static bool each_in(const char *path, enum boxfile_kind kind, each_fn *fn, void *arg)
 {
-    DIR *d = opendir(path);
+    int fd = open_seen(path, O_RDONLY | O_DIRECTORY);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
     const struct dirent *e;
     bool enough = false;
 
-    if (!d)
-        return errno != ENOENT && errno != ENOTDIR;
+    if (!d) {
+        enough = errno != ENOENT && errno != ENOTDIR;
+        closep(&fd);
+        return enough;
+    }
     while (!enough && (errno = 0, e = readdir(d)))
         enough = adopt_is_name(e->d_name) && fn(arg, dirfd(d), e->d_name, kind);
     if (!enough && errno)
@@ -185,6 +209,88 @@ static bool file_names(void *arg, int dir, const char *id, enum boxfile_kind kin
 bool keep_names(const char *data_dir, enum keep_named what, const char *name)
 {
     return each_file(data_dir, true, file_names, &(struct question){ what, name });
+}
+
+/* ---- other run directories ---- */
+
+static bool is_same_dir(const char *a, const char *b)
+{
+    AUTO(closep) int one = open_seen(a, O_PATH | O_DIRECTORY);
+    AUTO(closep) int two = open_seen(b, O_PATH | O_DIRECTORY);
+    struct stat x, y;
+
+    return !strcmp(a, b) || (one >= 0 && two >= 0 && !fstat(one, &x) && !fstat(two, &y) &&
+                             x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
+bool held_elsewhere(const struct keeper *k, const struct boxfile *f)
+{
+    char boot[BOOT_ID];
+
+    return adopt_boot(boot) && !memcmp(boot, f->boot, sizeof(boot)) &&
+           strncmp(f->run_dir, k->o.run_dir, sizeof(f->run_dir) - 1) != 0 &&
+           !is_same_dir(f->run_dir, k->o.run_dir);
+}
+
+bool held_by_another(const struct keeper *k, const struct boxfile *f)
+{
+    AUTO(freep) char *place = keep_place(f->run_dir, &k->owner);
+    AUTO(freep) char *path = path_in(place, "keep.lock");
+    AUTO(closep) int lock = -1;
+
+    if (!held_elsewhere(k, f))
+        return false;
+    lock = open_seen(path, O_RDONLY | O_NOFOLLOW);
+    return lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+}
+
+static bool count_living(void *arg, int dir, const char *id, enum boxfile_kind kind)
+{
+    AUTO(closep) int pidfd = -1;
+    size_t *n = arg;
+    struct boxfile f;
+    struct err err = { 0 };
+
+    *n += !read_file(dir, id, kind, &f, &err) && adopt_life(&f, &pidfd, &err) != LIFE_ENDED;
+    return false;
+}
+
+/* Of the directory of records in it: it is in the place of its data directory there; releases
+ * before had it in the run directory itself. */
+static char *run_dir_of(struct str records, const struct keep_owner *o)
+{
+    char *path = xstrndup(records.p, records.n), *end = strrchr(path, '/');
+
+    if (end)
+        *end = 0;
+    end = strrchr(path, '/');
+    if (end && !strcmp(end + 1, o->identity))
+        *end = 0;
+    return path;
+}
+
+int keep_check_run_dir(const char *data_dir, const char *run_dir, const struct keep_owner *o,
+                       struct err *err)
+{
+    AUTO(buf_free) struct buf dirs = { 0 };
+    struct str rest, line;
+
+    if (read_run_dirs(data_dir, &dirs) < 0)
+        return err_sys(err, "read %s/run-dirs", data_dir);
+    for (rest = buf_str(&dirs); next_line(&rest, &line);) {
+        AUTO(freep) char *records = xstrndup(line.p, line.n), *there = run_dir_of(line, o);
+        size_t living = 0;
+
+        if (is_same_dir(there, run_dir))
+            continue;
+        each_in(records, BOXFILE_RECORD, count_living, &living);
+        if (living)
+            return err_set(err, ERR_PRECONDITION,
+                           "%zu sandboxes of %.90s live by the run directory %.90s: start with "
+                           "--run-dir %.90s, or end them there first",
+                           living, data_dir, there, there);
+    }
+    return 0;
 }
 
 /* ---- is it their volume? ---- */

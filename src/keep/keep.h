@@ -63,6 +63,11 @@ int keep_schema_check(const char *data_dir, const char *run_dir, struct err *err
 enum keep_named { KEEP_NAMED_GENERATION, KEEP_NAMED_TEMPLATE, KEEP_NAMED_LAYER };
 bool keep_names(const char *data_dir, enum keep_named what, const char *name);
 
+/* -1: sandboxes of this data directory live by another run directory, where they have to be found
+ * again. */
+int keep_check_run_dir(const char *data_dir, const char *run_dir, const struct keep_owner *o,
+                       struct err *err);
+
 bool keep_layer_ended(int layer); /* it says that its sandbox has, and is to be deleted */
 
 int keep_run(const struct keep_options *o, struct err *err); /* until SIGTERM, or its client left */

@@ -320,6 +320,9 @@ void tie_forget(struct box *b);
 void stray_record(const struct box *b, struct str record);
 void stray_ended(const struct keeper *k, const char *layer);
 int strays_adopt(struct keeper *k, struct err *err); /* those that nothing else names */
+/* A note without a record whose processes live. true: it has been dealt with; else they are gone
+ * now, and its files are left. */
+bool stray_frozen(struct keeper *k, const struct boxfile *note);
 
 /* unread.c: a sandbox with a file that we cannot read, or something else of which is out of reach,
  * is neither served nor taken away; it is looked at again until that works, or its end comes.
@@ -332,6 +335,11 @@ void unread_end(struct box *b, enum keep_reason reason);
 
 /* held.c: see keep_names() */
 int held_register(const struct keeper *k, struct err *err); /* where our records are */
+void held_look_from(int root); /* the machine's, if that is not ours; -1 */
+/* Was it made in this boot with a run directory that is not ours, whatever that is called? And does
+ * a keeper of our data directory work there now? */
+bool held_elsewhere(const struct keeper *k, const struct boxfile *f);
+bool held_by_another(const struct keeper *k, const struct boxfile *f);
 /* -1: sandboxes have their files on another volume than this one, or it is missing and they would
  * be given a new one. made: it is there. */
 int held_check_volume(const char *data_dir, bool made, struct err *err);

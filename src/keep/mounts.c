@@ -75,6 +75,7 @@ int mounts_own(struct keeper *k, struct err *err)
     if (k->o.socket >= 0 && !k->o.ahead)
         return 0; /* for one sandbox it is not worth the time */
     k->outside = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    held_look_from(k->ids.root);
     if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL))
         return err_sys(err, "make a mount namespace");
     if (mount("cove", KEEP_RUN_DIR, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=1m,mode=700"))

@@ -321,17 +321,6 @@ int pause_adopt(struct box *b, const struct boxfile *n)
     return 0;
 }
 
-/* Its keeper may be another one, with a run directory of its own: by then it holds the lock, or
- * will come back and take it. */
-static bool is_anothers(const struct keeper *k, const struct boxfile *n)
-{
-    char boot[BOOT_ID];
-
-    adopt_boot(boot);
-    return !memcmp(boot, n->boot, sizeof(boot)) &&
-           strncmp(n->run_dir, k->o.run_dir, sizeof(n->run_dir) - 1);
-}
-
 /* Its layer, locked. -1 with err; or without, when another keeper has it. */
 static int take_layer(const struct keeper *k, const struct boxfile *n, struct err *err)
 {
@@ -359,7 +348,9 @@ void pause_consider(struct keeper *k, const char *id)
         unread_begin(k, id, BOXFILE_NOTE, &err, NULL);
         return;
     }
-    if (is_anothers(k, &n))
+    if (held_by_another(k, &n)) /* which may be about to lock it */
+        return;
+    if (stray_frozen(k, &n))
         return;
     layer = take_layer(k, &n, &err);
     if (layer < 0 && err.code) /* the volume may be another one, or not be there */

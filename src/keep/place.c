@@ -98,18 +98,24 @@ int keep_owner_read(const char *data_dir, struct keep_owner *out, struct err *er
 
 int place_read_holder(int lock, struct place_holder *out)
 {
-    char text[ORDER_PATH + 64] = "";
-    ssize_t n = pread(lock, text, sizeof(text) - 1, 0);
-    unsigned long long device, inode;
-    int at = 0;
+    char text[ORDER_PATH + 64];
+    ssize_t n = pread(lock, text, sizeof(text), 0);
+    struct str rest = { text, n > 0 ? (size_t)n : 0 }, path;
+    uint64_t numbers[3]; /* pid, device, inode */
 
     *out = (struct place_holder){ 0 };
-    if (n <= 0 || sscanf(text, "%d %llu %llu %n", &out->pid, &device, &inode, &at) < 3 || !at)
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        struct str word;
+
+        if (!str_next(&rest, ' ', &word) || str_u64(word, &numbers[i]))
+            return -1;
+    }
+    if (!str_next(&rest, '\n', &path) || numbers[0] > INT32_MAX)
         return -1;
-    out->owner.device = device;
-    out->owner.inode = inode;
-    snprintf(out->owner.data_dir, sizeof(out->owner.data_dir), "%.*s",
-             (int)strcspn(text + at, "\n"), text + at);
+    out->pid = (pid_t)numbers[0];
+    out->owner.device = numbers[1];
+    out->owner.inode = numbers[2];
+    snprintf(out->owner.data_dir, sizeof(out->owner.data_dir), "%.*s", STR_ARG(path));
     return 0;
 }
 
@@ -128,7 +134,7 @@ static bool find_lost(const char *run_dir, struct keep_owner *o)
 
         if (!is_identity(e->d_name))
             continue;
-        snprintf(path, sizeof(path), "%.16s/keep.lock", e->d_name);
+        snprintf(path, sizeof(path), "%.8s/keep.lock", e->d_name);
         lock = openat(dirfd(d), path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         found = lock >= 0 && !place_read_holder(lock, &h) && h.owner.device == o->device &&
                 h.owner.inode == o->inode && !strcmp(h.owner.data_dir, o->data_dir);

@@ -15,7 +15,7 @@ enum {
     KEEP_TEMPLATES_LISTED = 5,
     KEEP_TEMPLATE_KINDS = 3,
     KEEP_RELEASE = 64,
-    KEEP_IDENTITY = 17,
+    KEEP_IDENTITY = 9, /* short: it is a part of a socket's path */
 };
 
 enum keep_verb {

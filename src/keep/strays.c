@@ -8,7 +8,8 @@
  *   the layer says            and its processes    it is
  *   that it has ended         -                    deleted
  *   unclaimed                 are gone             deleted: nobody was ever told of it
- *   whose it is               live                 adopted
+ *   whose it is               live                 adopted; if it has a note, too (its record is
+ *                                                  gone): paused
  *   whose it is               are gone             asleep; astray, unless it was paused or is to be
  *                                                  started again: then nobody said that it may stay
  *   nothing of marks          are gone with a      deleted: who made it is told by its client's
@@ -20,10 +21,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -32,6 +36,8 @@
 #include "jail/cgroup_files.h"
 #include "keep/keeper.h"
 #include "keep/statedir.h"
+
+enum { END_MS = 2000 };
 
 #define LAYER_PREFIX "box-"
 #define ENDED_WORD   "ended"
@@ -195,6 +201,46 @@ static void take_up_later(struct keeper *k, struct stray *s, const struct err *w
     unread_begin(k, s->id, BOXFILE_RECORD, why, &s->f);
 }
 
+/* Its record is lost, and its processes are those that its note was written for. Without what the
+ * layer says they cannot be taken over; and none may be left to use files that are woken again. */
+static void end_frozen(struct keeper *k, const struct boxfile *note, int pidfd)
+{
+    struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+    log_warn("a paused sandbox's record is gone: its processes end, its files stay",
+             KV("sandbox", note->id));
+    syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    poll(&p, 1, END_MS);
+    close(pidfd);
+    cgroup_remove(&k->cgroups, note->name);
+}
+
+bool stray_frozen(struct keeper *k, const struct boxfile *note)
+{
+    struct stray s = { .id = note->id, .name = note->name };
+    struct err err = { 0 };
+    bool taken = true;
+    int pidfd;
+    enum life life = adopt_life(note, &pidfd, &err);
+
+    if (life == LIFE_ENDED)
+        return false;
+    if (life == LIFE_UNKNOWN) {
+        unread_begin(k, note->id, BOXFILE_NOTE, &err, note);
+        return true;
+    }
+    s.layer = layer_open(k->volume, s.name, &err);
+    taken = s.layer >= 0 && read_said(k, s.layer, s.id, &s.f, &s.unknown) == SAID_RECORD &&
+            s.f.pid == note->pid && s.f.started == note->started;
+    if (taken)
+        take_up_living(k, &s, pidfd);
+    else
+        end_frozen(k, note, pidfd);
+    closep(&s.layer);
+    buf_free(&s.unknown);
+    return taken;
+}
+
 static bool has_processes(const struct keeper *k, const char *name)
 {
     uint64_t populated = 0;
@@ -219,20 +265,11 @@ static void take_up_unread(struct keeper *k, struct stray *s)
         b->astray = !lives;
 }
 
-/* Of a keeper with a run directory of its own, which does not run at the moment. */
-static bool is_anothers(const struct keeper *k, const struct boxfile *f)
-{
-    char boot[BOOT_ID];
-
-    adopt_boot(boot);
-    return !memcmp(boot, f->boot, sizeof(boot)) &&
-           strncmp(f->run_dir, k->o.run_dir, sizeof(f->run_dir) - 1) != 0;
-}
-
 static void take_up(struct keeper *k, struct stray *s, bool former)
 {
     enum said said = read_said(k, s->layer, s->id, &s->f, &s->unknown);
     struct err err = { 0 };
+    enum life life;
     int pidfd;
 
     if (said == SAID_ENDED) {
@@ -243,13 +280,17 @@ static void take_up(struct keeper *k, struct stray *s, bool former)
         take_up_unread(k, s);
         return;
     }
-    if (is_anothers(k, &s->f))
+    if (held_by_another(k, &s->f))
         return;
-    switch (adopt_life(&s->f, &pidfd, &err)) {
-    case LIFE_LIVES: take_up_living(k, s, pidfd); break;
-    case LIFE_ENDED: take_up_dead(k, s, former); break;
-    case LIFE_UNKNOWN: take_up_later(k, s, &err); break;
-    }
+    life = adopt_life(&s->f, &pidfd, &err);
+    if (life == LIFE_ENDED)
+        take_up_dead(k, s, former);
+    else if (held_elsewhere(k, &s->f)) /* of a keeper that does not run at the moment */
+        closep(&pidfd);
+    else if (life == LIFE_LIVES)
+        take_up_living(k, s, pidfd);
+    else
+        take_up_later(k, s, &err);
 }
 
 /* ---- all of them ---- */

@@ -316,7 +316,7 @@ static int connect_and_greet(struct local *l, struct err *err)
 /* Trying again does not help. A socket has its owner only a moment after it has its name. */
 static bool is_final(const struct err *err, int64_t since)
 {
-    return err->code == ERR_CONFLICT || err->code == ERR_UNSUPPORTED ||
+    return err->code == ERR_CONFLICT || err->code == ERR_UNSUPPORTED || err->code == ERR_INVALID ||
            (err->code == ERR_DENIED && co_now() > since + DENIED_MS);
 }
 

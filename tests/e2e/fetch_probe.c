@@ -69,11 +69,13 @@ static int confine(struct err *err)
                        .gid = 65534,
                        .state_dir = xstrdup(p.dir),
                        .run_dir = xstrdup(p.dir),
+                       .place = xstrdup(p.dir),
                        .fetch_ca = p.options.ca_file ? xstrdup(p.options.ca_file) : NULL,
                        .monitor = getppid() };
     int r = serve_confine(&s, err);
 
     free(s.state_dir);
+    free(s.place);
     free(s.run_dir);
     free(s.fetch_ca);
     return r;

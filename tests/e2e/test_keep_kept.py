@@ -103,7 +103,7 @@ def change(path, tag, value):
 
 
 def record_of(keeper, id="one"):
-    return keeper.run_dir / "boxes" / name(id)
+    return keeper.place / "boxes" / name(id)
 
 
 def make_living(keeper, id="one", **more):
@@ -255,6 +255,30 @@ def test_the_machine_changes_and_the_keeper_is_killed_while_the_next_generation_
         for id in ("one", "two"):
             assert client.wire(id).run("cat", "file") == "kept\n"
         client.end_all()
+
+
+def test_one_that_cannot_be_reached_keeps_what_it_was_built_on(cove, local):
+    """Its record holds that, in the run directory, too, which the keeper hides from itself."""
+    keeper = Keeper(cove.data, "/run/cove")
+    try:
+        pid = make_living(keeper)
+        file = keeper.place / "boxes" / name("one")
+        record = file.read_bytes()
+        built_on = cove.data / "host" / dict(boxfile.read(file)[2])[boxfile.FINGERPRINT].decode()
+        keeper.kill()
+        file.write_bytes(b"\0" * len(record))
+        os.utime(local / "bin")
+        keeper.start()
+        with keeper.client() as client:
+            client.create("new")        # on another generation
+            time.sleep(0.3)             # who sweeps begins at once
+            assert built_on.exists()
+            file.write_bytes(record)
+            assert client.stat("one")["pid"] == pid
+            assert client.wire("one").run("cat", "file") == "kept\n"
+            client.end_all()
+    finally:
+        keeper.stop()
 
 
 def template(cove, *words):

@@ -125,7 +125,7 @@ def test_a_lost_database_is_no_first_start(world, ann):
         (world.data / "admin.key").rename(world.folder / "admin.key")
         assert "there are paused sandboxes" in world.refused()
         (world.folder / "admin.key").rename(world.data / "admin.key")
-    assert "nothing" in world.cove("restore", copy)
+    assert "what was there" not in world.cove("restore", copy)
     assert "--new" in world.refused("--new")
     world.start()
     assert world.orphans() == {}
@@ -247,7 +247,7 @@ def three(world, key):
 def test_what_no_record_and_no_note_names_is_found_by_its_files(world, ann):
     runs, frozen, asleep = boxes = three(world, ann)
     world.stop()
-    empty(world.run_dir / "boxes")
+    empty(world.place / "boxes")
     empty(world.data / "paused")
     world.start()
     assert world.orphans() == {}
@@ -260,6 +260,38 @@ def test_what_no_record_and_no_note_names_is_found_by_its_files(world, ann):
     world.end_all()
     wait_until(lambda: not any((world.data / f"volume/layers/box-{box['id']}").exists() for box in boxes),
                "their files stay", 10 * SLOWER, 0.1)
+
+
+def test_records_that_are_gone_end_no_process_of_the_paused(world, ann):
+    """Their notes are there, and so are their frozen processes."""
+    runs, frozen, asleep = boxes = three(world, ann)
+    world.stop()
+    before = [*processes_of(frozen["id"])]
+    empty(world.place / "boxes")
+    world.start()
+    assert [world.state(box["id"]) for box in boxes] == ["running", "paused", "paused"]
+    for box in frozen, asleep:
+        world.ok("POST", f"/v1/sandboxes/{box['id']}/resume", {}, key=ann)
+    assert [*processes_of(frozen["id"])][0] == before[0]
+    world.counts_on(runs, key=ann)
+    world.counts_on(frozen, key=ann)
+    assert world.run(asleep, "cat /home/user/file", key=ann) == "asleep"
+    world.end_all()
+
+
+def test_one_that_cannot_be_taken_over_without_its_record_gives_its_files(world, ann):
+    """Its processes would use them beside those that it is woken with."""
+    frozen = three(world, ann)[1]
+    world.stop()
+    before = [*processes_of(frozen["id"])]
+    (world.place / "boxes" / frozen["id"]).unlink()
+    os.removexattr(world.data / f"volume/layers/box-{frozen['id']}", "trusted.cove.record")
+    world.start()
+    assert world.state(frozen["id"]) == "paused" and before
+    assert not set(before) & set(processes_of(frozen["id"]))
+    world.ok("POST", f"/v1/sandboxes/{frozen['id']}/resume", {}, key=ann)
+    assert world.run(frozen, "cat /home/user/file", key=ann) == "frozen"
+    world.end_all()
 
 
 def test_an_emptied_run_directory_after_a_restart_of_the_machine(world, ann):
@@ -328,7 +360,7 @@ def test_files_that_say_nothing_are_listed(world, ann):
     world.cove("backup", copy)
     world.stop()
     empty(world.data / "paused")
-    empty(world.run_dir / "boxes")
+    empty(world.place / "boxes")
     for layer in (world.data / "volume/layers").glob("box-*"):
         os.removexattr(layer, "trusted.cove.record")
     world.start()
@@ -340,7 +372,7 @@ def test_files_that_say_nothing_are_listed(world, ann):
         world.ok("DELETE", f"/v1/sandboxes/{box['id']}", status=204)
         wait_until(lambda: not (world.data / f"volume/layers/box-{box['id']}").exists(), "its files stay",
                    10 * SLOWER, 0.1)
-        assert not [*processes_of(box["id"])]
+        wait_until(lambda box=box: not [*processes_of(box["id"])], "its processes stay", 10 * SLOWER, 0.1)
 
 
 def test_an_emptied_run_directory_ends_nothing_that_lives(world, ann):
@@ -377,7 +409,7 @@ def test_one_of_a_former_release_gives_its_files(world, ann):
     world.cove("backup", copy)
     runs = world.sandbox("runs", key=ann)
     world.stop()
-    without_mark(world.run_dir / "boxes" / runs["id"])
+    without_mark(world.place / "boxes" / runs["id"])
     world.cove("restore", copy)
     world.start()
     one = world.orphans()[runs["id"]]

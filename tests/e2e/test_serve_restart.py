@@ -1,16 +1,21 @@
 """Sandboxes with `restart: always`, through `cove serve`: whatever kills their first process, they come back on
 their files, with their environment, tokens, ports and what is left of their time."""
 
+import contextlib
+import http.client
 import os
 import signal
 import subprocess
+import threading
+import time
 
 import pytest
 from e2b import Sandbox
 
 from helpers.cove import CLEAR, COVE
 from helpers.guest import SLOWER
-from helpers.proc import alive, wait_until
+from helpers.machine import comm
+from helpers.proc import alive, children, wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a guest is killed from outside, and ports need root")
 
@@ -91,3 +96,31 @@ def test_one_that_died_without_a_server_or_keeper_comes_back(server):
     back(server, id, 1)
     assert Sandbox.connect(id, **server.sdk()).files.read("/home/user/kept") == "x"
     server.call("DELETE", f"/v1/sandboxes/{id}")
+
+
+def test_a_pause_whose_server_died_does_not_come_later(server):
+    """It waits at the keeper: the next server is told that the sandbox runs, and may not find it frozen then."""
+    id = server.create(timeout=600)["id"]
+    keeper, = (pid for pid in children(server.process.pid) if comm(pid) == "cove-keep")
+    worker = server.worker()
+
+    def pause():
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            server.call("POST", f"/v1/sandboxes/{id}/pause", {})
+
+    asks = threading.Thread(target=pause)
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        asks.start()
+        time.sleep(0.5)
+        os.kill(worker, signal.SIGKILL)
+        asks.join()
+        wait_until(lambda: not alive(worker), "it is dead")
+        time.sleep(0.5)                 # the next one asks the keeper, too
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+    wait_until(lambda: server.ok("GET", f"/v1/sandboxes/{id}")["state"] == "running", "it runs", 30 * SLOWER)
+    for _ in range(5):
+        assert Sandbox.connect(id, **server.sdk()).commands.run("echo up", request_timeout=20).stdout == "up\n"
+        time.sleep(0.1)
+    server.ok("DELETE", f"/v1/sandboxes/{id}", status=204)

@@ -221,6 +221,45 @@ def test_a_taken_data_directory_is_left_alone(two):
     assert str(first.data) in said
 
 
+def test_a_run_directory_by_another_name_and_another_one(two):
+    """What is paused is found by either; what runs can be reached by its own only."""
+    server, _ = two
+    home, link = server.run_dir, server.folder / "link"
+    ids = [server.create(timeout=900)["id"] for _ in range(3)]
+    server.ok("POST", f"/v1/sandboxes/{ids[1]}/pause")
+    server.ok("POST", f"/v1/sandboxes/{ids[2]}/pause", {"memory": False})
+    link.symlink_to(home)
+
+    def states():
+        return [server.ok("GET", f"/v1/sandboxes/{id}")["state"] for id in ids]
+
+    try:
+        for other in f"{home}/", link:
+            server.stop()
+            server.shared = other
+            server.start()
+            assert states() == ["running", "paused", "paused"]
+        server.stop()
+        said = refused([*words(server.folder), "--run-dir", server.folder / "elsewhere"])
+        assert f"--run-dir {home}," in said, said
+        server.shared = home
+        server.start()
+        assert states() == ["running", "paused", "paused"]
+        for id in ids[:2]:
+            server.ok("DELETE", f"/v1/sandboxes/{id}", status=204)
+        server.stop()
+        server.shared = server.folder / "elsewhere"
+        server.start()                      # files are in the data directory
+        assert states() == ["ended", "ended", "paused"]
+        server.ok("POST", f"/v1/sandboxes/{ids[2]}/resume", {})
+        server.ok("DELETE", f"/v1/sandboxes/{ids[2]}", status=204)
+    finally:
+        if server.running():
+            server.stop()
+        server.shared = home
+        link.unlink()
+
+
 def test_a_taken_port_ends_the_start(two):
     first, second = two
     second.stop()

@@ -76,7 +76,7 @@ def test_a_history_of_everything(world):
     """The slice of `make check`: as much as fits, with a seed of its own each time."""
     if not tally.SECONDS:
         pytest.skip("the tests before have longer ones")
-    go_through(world, "everything", 1000, time.monotonic() + tally.SECONDS * 0.4)
+    go_through(world, "everything", 1000, time.monotonic() + tally.SECONDS * 0.3)
 
 
 # ---- each of them alone: a history that fails says which it was by this

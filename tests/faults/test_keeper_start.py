@@ -13,6 +13,7 @@ import tally
 from helpers import machine, proc
 from helpers.cove import CLEAR, COVE
 from helpers.keeper import FILES_ONLY, Client, Names, Refused, full
+from helpers.place import place
 from shim import LIBRARY, Shim
 from world import VOLUME, wait_for
 
@@ -40,7 +41,7 @@ class House:
             client.call("freeze", "sleeping", FILES_ONLY)
 
     def client(self):
-        return Client(self.run_dir, timeout=ANSWER_S)
+        return Client(place(self.run_dir, self.data), timeout=ANSWER_S)
 
     def answers(self):
         if self.process.poll() is not None:
@@ -70,7 +71,7 @@ class House:
         """Nobody has ended any of them."""
         for id in ("frozen", "running"):
             assert proc.alive(self.pids[id]), f"{id} has ended"
-            assert (self.run_dir / "boxes" / full(id).decode()).exists(), f"the record of {id}"
+            assert (place(self.run_dir, self.data) / "boxes" / full(id).decode()).exists(), f"the record of {id}"
         for id in ("frozen", "sleeping"):
             assert (self.data / "paused" / full(id).decode()).exists(), f"the note of {id}"
 

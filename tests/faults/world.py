@@ -207,8 +207,7 @@ class World(Serve):
 
     def aside(self):
         """Ids of what lives or lies there and is in no record."""
-        reply = self.call("GET", "/v1/orphans")
-        return [one["id"] for one in reply.json["orphans"]] if reply.status == 200 else []
+        return [one["id"] for one in self.ok("GET", "/v1/orphans")["orphans"]]
 
     def end_aside(self, ident):
         self.ok("DELETE", f"/v1/orphans/{ident}", status=204)

@@ -91,7 +91,7 @@ def test_a_parent_that_stands_still_is_slow_and_not_dead(lone):
             wait_idle(service, ids)
             assert k.run("kept").value == "5"
             own = processes(service)[0]
-            assert service.log().count("by=exec") == 12 and status(stopped, "State").startswith("T")
+            assert service.log().count("by=exec") >= 12 and status(stopped, "State").startswith("T")
         finally:
             os.kill(stopped, signal.SIGCONT)
         known = kernel_pids(service)
