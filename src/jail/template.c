@@ -92,15 +92,10 @@ static void make_host(struct template *t)
     t->name = arena_strdup(&t->strings, STR("host"));
 }
 
-static int open_path(const char *path, struct template *t, struct err *err)
+static void name_path(const char *path, struct template *t)
 {
-    int root = template_open_directory(path, err);
-
-    if (root < 0)
-        return -1;
-    *t = (struct template){ .kind = TEMPLATE_DIRECTORY, .root = root, .lock = -1 };
+    *t = (struct template){ .kind = TEMPLATE_DIRECTORY, .root = -1, .lock = -1 };
     t->name = t->source = t->root_path = arena_strdup(&t->strings, str_of(path));
-    return 0;
 }
 
 static int no_such(const char *name, struct err *err)
@@ -126,9 +121,8 @@ static int open_root(int dir, const char *data_dir, struct template *t, struct e
     if (t->kind == TEMPLATE_HOST)
         return 0;
     if (t->kind == TEMPLATE_DIRECTORY) {
-        t->root_path = t->source;
-        t->root = template_open_directory(t->source ? t->source : "", err);
-        return t->root < 0 ? -1 : 0;
+        t->root_path = t->source ? t->source : arena_strdup(&t->strings, STR(""));
+        return 0;
     }
     t->root_path = arena_printf(&t->strings, "%s/templates/%s/" TEMPLATE_ROOT, data_dir, t->name);
     t->root = openat(dir, TEMPLATE_ROOT, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -138,6 +132,14 @@ static int open_root(int dir, const char *data_dir, struct template *t, struct e
 static bool is_missing(int folder, const char *name)
 {
     return faccessat(folder, name, F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT;
+}
+
+/* What is missing is a part of it: it is there itself. */
+static int part_missing(const char *name, struct err *err)
+{
+    if (err->code == ERR_NOT_FOUND)
+        err->code = ERR_PRECONDITION;
+    return err_in(err, "template '%s'", name);
 }
 
 /* 1: nobody has added one of that name. What somebody added and cannot be read now is an error, by
@@ -154,23 +156,23 @@ static int open_named(int folder, const char *data_dir, const char *name, struct
     *t = (struct template){ .root = -1, .lock = -1 };
     if (template_load(dir, t, err) < 0 || open_root(dir, data_dir, t, err) < 0) {
         template_close(t);
-        if (err->code == ERR_NOT_FOUND) /* what is missing is a part of it: it is there itself */
-            err->code = ERR_PRECONDITION;
-        return err_in(err, "template '%s'", name);
+        return part_missing(name, err);
     }
     t->lock = TAKE(dir, -1);
     return 0;
 }
 
-int template_open(const char *data_dir, const char *name, struct template *out, struct err *err)
+int template_locate(const char *data_dir, const char *name, struct template *out, struct err *err)
 {
     bool alias = is_alias(name);
     AUTO(closep) int folder = -1;
     struct err problem = { 0 };
     int r = 1;
 
-    if (name[0] == '/')
-        return open_path(name, out, err);
+    if (name[0] == '/') {
+        name_path(name, out);
+        return 0;
+    }
     if (strcmp(name, "host") && (!alias || !strchr(name, '/'))) {
         if (template_check_name(name, err) < 0)
             return -1;
@@ -188,6 +190,26 @@ int template_open(const char *data_dir, const char *name, struct template *out, 
     }
     make_host(out);
     return 0;
+}
+
+int template_open_root(const struct template *t, struct err *err)
+{
+    int root = template_open_directory(t->root_path, err);
+
+    return root < 0 && t->name[0] != '/' ? part_missing(t->name, err) : root;
+}
+
+int template_open(const char *data_dir, const char *name, struct template *out, struct err *err)
+{
+    if (template_locate(data_dir, name, out, err))
+        return -1;
+    if (out->kind != TEMPLATE_DIRECTORY)
+        return 0;
+    out->root = template_open_root(out, err);
+    if (out->root >= 0)
+        return 0;
+    template_close(out);
+    return -1;
 }
 
 void template_close(struct template *t)

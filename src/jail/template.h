@@ -74,6 +74,10 @@ struct template_added {
 /* A name, an alias of the default that nobody took, or the absolute path of a directory: whether
  * whoever asks may name a path is the caller's business. */
 int template_open(const char *data_dir, const char *name, struct template *out, struct err *err);
+/* The same, but the root of a TEMPLATE_DIRECTORY stays -1: opening it may wait for its file system,
+ * which is anybody's. template_open_root() does; the descriptor is the caller's. */
+int template_locate(const char *data_dir, const char *name, struct template *out, struct err *err);
+int template_open_root(const struct template *t, struct err *err);
 void template_close(struct template *t); /* harmless on a zeroed one */
 
 /* The list begins with host and goes by name. */

@@ -186,8 +186,6 @@ static int begin(struct box *b, struct jail_spec *s, struct err *err)
 static int start(struct box *b, struct err *err)
 {
     struct keeper *k = b->keeper;
-    struct jail_mount mounts[ORDER_MOUNTS];
-    AUTO(mounts_close) struct box_mounts held = { .list = mounts };
     AUTO(closep) int listener = -1;
     AUTO(closep) int cgroup = -1;
     struct jail_spec s;
@@ -195,7 +193,7 @@ static int start(struct box *b, struct err *err)
 
     fill_spec(b, &s);
     late_cgroup_now(k, b->name);
-    if (box_open_mounts(b, &held, err) || cgroup_create(&k->cgroups, b->name, &cgroup, err))
+    if (cgroup_create(&k->cgroups, b->name, &cgroup, err))
         return -1;
     b->cgroup_made = true;
     listener = box_listen(b, err);
@@ -203,12 +201,13 @@ static int start(struct box *b, struct err *err)
         return -1;
     s.cgroup = cgroup;
     s.listener = listener;
-    s.mounts = held.list;
+    s.mounts = b->sources;
     /* from jail_start() on it builds its root, and does nothing else before it is told to go */
     r = begin(b, &s, err) || jail_start(&s, &k->zygote, &b->jail, err) ||
         cgroup_set_up(&k->cgroups, b->name, &b->order.limits, err) ||
         cgroup_attach(&k->cgroups, b->name, b->jail.pid, err) || jail_go(&b->jail, err);
     closep(&s.dev);
+    opening_forget(b);
     return r;
 }
 
@@ -363,20 +362,42 @@ static int begin_building(struct box *b, struct err *err)
     return 0;
 }
 
+/* Its host directories first, if it has any; answers by itself from here on, unless it is -1. */
+static int begin_opening(struct box *b, struct err *err)
+{
+    return opening_needed(b) ? opening_begin(b, err) : begin_building(b, err);
+}
+
+/* It is not the sandbox that is not there. */
+static int not_woken(const struct box *b, struct err *err)
+{
+    if (err->code == ERR_NOT_FOUND)
+        err->code = ERR_CONFLICT;
+    return err_in(err, "sandbox %s cannot be started again on its files", b->id);
+}
+
+void box_opened(struct box *b, const struct err *err)
+{
+    struct err e = err ? *err : (struct err){ 0 };
+
+    if (err && b->waking)
+        not_woken(b, &e);
+    if (err || begin_building(b, &e))
+        box_fail(b, &e);
+}
+
 int box_wake(struct box *b, const struct pending *reply, struct err *err)
 {
     if (b->keeper->stopping)
         return err_set(err, ERR_UNAVAILABLE, "the keeper is ending");
     if (source_open(b, err)) {
         source_close(b);
-        if (err->code == ERR_NOT_FOUND) /* it is not the sandbox that is not there */
-            err->code = ERR_CONFLICT;
-        return err_in(err, "sandbox %s cannot be started again on its files", b->id);
+        return not_woken(b, err);
     }
     b->create = *reply;
     b->waking = true;
     b->phase = PHASE_WAITING;
-    if (begin_building(b, err)) {
+    if (begin_opening(b, err)) {
         b->create = (struct pending){ 0 }; /* the caller answers */
         box_sleep(b);
         return -1;
@@ -411,7 +432,7 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
         box_free(b);
         return -1;
     }
-    if (begin_building(b, err)) {
+    if (begin_opening(b, err)) {
         box_free(b);
         return -1;
     }

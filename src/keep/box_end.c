@@ -32,6 +32,7 @@ static void release(struct box *b)
     struct keeper *k = b->keeper;
 
     pause_cancel(b, "has ended");
+    opening_forget(b);
     list_remove(&b->waiting);
     if (b->ended.fd < 0) /* not watched yet, but ours all the same */
         b->ended.fd = b->jail.pidfd;

@@ -4,12 +4,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,87 +15,6 @@
 #include "base/mem.h"
 
 enum { BACKLOG = 128, YOUNG_S = 10 };
-
-/* ---- mounts ---- */
-
-static const char *allowed_prefix(const struct keep_options *o, const char *path)
-{
-    for (const char *const *p = o->allow_mounts; p && *p; p++) {
-        size_t n = strlen(*p);
-
-        while (n > 1 && (*p)[n - 1] == '/')
-            n--;
-        if (!strcmp(*p, "/") || (!strncmp(path, *p, n) && (!path[n] || path[n] == '/')))
-            return *p;
-    }
-    return NULL;
-}
-
-bool box_path_allowed(const struct box *b, const char *host_path)
-{
-    return allowed_prefix(&b->keeper->o, host_path) != NULL;
-}
-
-/* Beneath the prefix, so that no link inside it leads out of what was allowed. */
-static int open_beneath(const char *prefix, const char *path, struct err *err)
-{
-    struct open_how how = { .flags = O_PATH | O_CLOEXEC,
-                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
-    AUTO(closep) int top = open(prefix, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const char *rest = path + strlen(prefix);
-    int fd;
-
-    while (*rest == '/')
-        rest++;
-    if (top < 0)
-        return err_sys(err, "open %s", prefix);
-    fd = (int)syscall(SYS_openat2, top, *rest ? rest : ".", &how, sizeof(how));
-    if (fd < 0 && errno == EXDEV)
-        return err_set(err, ERR_DENIED, "%s leads out of %s, which is all that is allowed", path,
-                       prefix);
-    return fd < 0 ? err_sys(err, "open %s", path) : fd;
-}
-
-static int open_mount(const struct box *b, const struct order_mount *m, struct jail_mount *out,
-                      struct err *err)
-{
-    const char *prefix = allowed_prefix(&b->keeper->o, m->host);
-    struct stat st;
-
-    if (m->flags & ORDER_MOUNT_ROOT && b->keeper->o.socket < 0)
-        return err_set(err, ERR_DENIED, "mount %s: root's own only with a keeper of one's own",
-                       m->host);
-    if (!prefix)
-        return err_set(err, ERR_DENIED, "mount %s: not below a directory that --allow-mount names",
-                       m->host);
-    *out = (struct jail_mount){ .fd = open_beneath(prefix, m->host, err) };
-    if (out->fd < 0)
-        return err_in(err, "mount");
-    if (fstat(out->fd, &st) || (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))) {
-        close(out->fd);
-        return err_set(err, ERR_INVALID, "mount %s: neither a directory nor a file", m->host);
-    }
-    out->file = S_ISREG(st.st_mode);
-    out->owner = st.st_uid;
-    out->group = st.st_gid;
-    return 0;
-}
-
-int box_open_mounts(const struct box *b, struct box_mounts *m, struct err *err)
-{
-    for (uint32_t i = 0; i < b->order.nmounts; i++) {
-        if (open_mount(b, &b->order.mounts[i], &m->list[m->n], err))
-            return -1;
-        m->n++;
-    }
-    return 0;
-}
-
-void mounts_close(struct box_mounts *m)
-{
-    while (m->n)
-        close(m->list[--m->n].fd);
-}
 
 /* ---- the guest's socket ---- */
 

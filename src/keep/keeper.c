@@ -32,11 +32,13 @@
 
 enum { FREEZING_MS = 1, TICK_MS = 500, FIRST_TICK_MS = 100, MEASURED = 16, ANSWER_BYTES = 4 << 20 };
 
-struct keep_limits keep_limits = { 4, 10000 };
+struct keep_limits keep_limits = { 4, 10000, 5000 };
 
 const struct setting keep_settings[] = {
     { "keep.stock", &keep_limits.stock, 0, 256, "network namespaces held ready" },
     { "keep.boxes", &keep_limits.boxes, 1, 40000, "sandboxes at the same time" },
+    { "keep.mount-ms", &keep_limits.mount_ms, 10, 600000,
+      "ms within which the host directories of a sandbox have to be open" },
     { 0 },
 };
 
@@ -114,6 +116,7 @@ void keeper_forked(struct keeper *k)
     list_each(b, &k->boxes, all) {
         closep(&b->mounts);
         closep(&b->jail.sock);
+        opening_forked(b);
     }
     late_forked(k);
     if (k->o.socket >= 0 && list_empty(&k->clients))
@@ -309,6 +312,7 @@ static void init(struct keeper *k, const struct keep_options *o)
     list_init(&k->boxes);
     list_init(&k->jobs);
     list_init(&k->late);
+    list_init(&k->openings);
     list_init(&k->asked);
     list_init(&k->waiting);
     for (enum order_network n = 0; n < ORDER_NETWORKS; n++)
@@ -397,7 +401,7 @@ static int64_t next_deadline(struct keeper *k)
 
     list_each(b, &k->boxes, all)
         next = MIN(next, has_time(b) ? b->deadline : NEVER);
-    return MIN(next, late_due(k, clock_ms()));
+    return MIN(MIN(next, openings_due(k)), late_due(k, clock_ms()));
 }
 
 static void tick(struct keeper *k)
@@ -450,6 +454,7 @@ static void serve(struct keeper *k)
         }
         freeze_tick(k);
         late_tick(k);
+        openings_tick(k);
         tick(k);
     }
 }
@@ -462,6 +467,7 @@ static void finish(struct keeper *k)
     if (k->listener.fd >= 0) /* while the lock is ours */
         unlinkat(k->place_dir, "keep.sock", 0);
     zygote_close(&k->zygote);
+    openings_finish(k);
     jobs_finish(k);
     slots_finish(k);
     late_finish(k);

@@ -19,7 +19,7 @@
 #include "keep/record.h"
 
 struct keep_limits {
-    int64_t stock, boxes;
+    int64_t stock, boxes, mount_ms;
 };
 extern struct keep_limits keep_limits;
 
@@ -93,6 +93,9 @@ struct box { /* one sandbox */
     struct buf unknown;    /* fields of its files that we do not know: written back */
     struct client *owner;  /* hears of events; NULL: nobody */
     struct pending create, end;
+    struct opening *opening;    /* of its host directories, while PHASE_WAITING; NULL */
+    struct jail_mount *sources; /* those that its mounts are of, until it is begun; or NULL */
+    size_t nsources;
     struct slot *slot;
     struct generation *generation; /* template host, or */
     struct template template;      /* another one (root >= 0) */
@@ -138,7 +141,7 @@ struct keeper {
     /* while we look at what keepers of releases without such places left: their lock, the run
      * directory, the records in it; -1 */
     int old_lock, old_dir, old_boxes;
-    struct list clients, boxes, jobs, late;
+    struct list clients, boxes, jobs, late, openings;
     size_t nboxes;
     struct cgroups cgroups;
     struct ids ids;
@@ -224,7 +227,8 @@ bool note_exists(const struct keeper *k, const char *id);
 void note_remove(const struct keeper *k, const char *id);
 
 /* source.c: what a sandbox is built on */
-int source_open(struct box *b, struct err *err);                      /* finds its template */
+int source_open(struct box *b,
+                struct err *err); /* finds its template; a host directory is opened later */
 void source_add_python(const struct box *b, struct jail_stack *root); /* at the bottom */
 bool source_outdated(const struct box *b); /* a new one would be built on something else */
 int source_page(struct keeper *k, const char *after, struct keep_reply *out, struct err *err);
@@ -273,6 +277,12 @@ int job_start(struct keeper *k, job_work *work, job_done *done, void *arg, struc
               struct err *err);
 void jobs_finish(struct keeper *k);
 void jobs_forget(struct keeper *k, const struct client *c); /* it has left: nobody to answer */
+
+/* opening.c: children that open host directories */
+int64_t openings_due(const struct keeper *k);
+void openings_tick(struct keeper *k);
+void openings_finish(struct keeper *k); /* waits for none */
+void opening_forked(const struct box *b);
 
 /* verbs.c */
 void verbs_dispatch(struct client *c, const struct keep_request *r);

@@ -217,7 +217,7 @@ int source_adopt(struct box *b, const char *fingerprint, struct err *err)
 
     if (!k->old_layers) /* which of them it uses is not known any more: all stay */
         k->old_layers = layers_hold_all(k->o.data_dir);
-    if (template_open(k->o.data_dir, b->order.template, &b->template, err))
+    if (template_locate(k->o.data_dir, b->order.template, &b->template, err))
         return err_in(err, "template");
     if (b->template.kind != TEMPLATE_HOST)
         return 0;
@@ -233,7 +233,7 @@ int source_open(struct box *b, struct err *err)
     if (*name == '/' && !box_path_allowed(b, name))
         return err_set(err, ERR_DENIED,
                        "template %s: not below a directory that --allow-mount names", name);
-    if (template_open(k->o.data_dir, name, &b->template, err))
+    if (template_locate(k->o.data_dir, name, &b->template, err))
         return err_in(err, "template");
     b->python = take_extra(k);
     snprintf(b->python_id, sizeof(b->python_id), "%s",
