@@ -70,7 +70,8 @@ static void fill_record(const struct box *b, struct boxfile *r)
         .family = b->family,
         .number = b->slot ? b->slot->ids.number : 0,
         .pid = b->jail.pid,
-        .is = (b->frozen ? BOXFILE_FROZEN : 0) | (b->fresh ? BOXFILE_FRESH : 0),
+        .is = (b->frozen ? BOXFILE_FROZEN : 0) | (b->fresh ? BOXFILE_FRESH : 0) |
+              (b->own_template ? BOXFILE_OWN : 0),
         .started = b->started,
         .deadline_ms = b->deadline,
         .oom_kills = b->oom_kills,
@@ -272,6 +273,7 @@ static struct box *make_adopted(struct keeper *k, const struct boxfile *r, struc
     b->family = r->family;
     b->started = r->started;
     b->fresh = r->is & BOXFILE_FRESH;
+    b->own_template = r->is & BOXFILE_OWN;
     b->oom_kills = r->oom_kills;
     b->pids_refused = r->pids_refused;
     b->client_pid = r->client;
@@ -316,6 +318,7 @@ static int keep_files(struct keeper *k, const struct boxfile *r, struct str unkn
     struct box b = { .keeper = k,
                      .order = r->order,
                      .family = r->family,
+                     .own_template = r->is & BOXFILE_OWN,
                      .jail.pid = r->pid,
                      .started = r->started };
     int result;

@@ -22,8 +22,10 @@ enum {
 };
 
 enum boxfile_kind { BOXFILE_RECORD = 1, BOXFILE_NOTE };
-enum { BOXFILE_ORDER = 4 };                     /* the tag of its order */
-enum { BOXFILE_FROZEN = 1, BOXFILE_FRESH = 2 }; /* how it is */
+enum { BOXFILE_ORDER = 4 }; /* the tag of its order */
+/* how it is; OWN: built on a template of its own, not on host, which is all that a release before
+ * this did not say */
+enum { BOXFILE_FROZEN = 1, BOXFILE_FRESH = 2, BOXFILE_OWN = 4 };
 
 struct boxfile {
     char id[ORDER_ID], name[KEEP_NAME_ROOM], boot[BOOT_ID];

@@ -78,6 +78,7 @@ struct box { /* one sandbox */
     bool frozen;           /* paused, and that is on disk */
     bool noted;            /* there is a note of it */
     bool waking;           /* being built again on its files */
+    bool own_template;     /* on which they lie: host's files below them would be others */
     bool snapshotting;     /* a child takes one of it */
     bool fresh;            /* woken from its files, and not paused since */
     bool astray;           /* only its files were found, and nothing said that they were to stay */

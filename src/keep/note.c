@@ -41,6 +41,7 @@ int note_write(const struct box *b, bool lasting, struct err *err)
     struct boxfile n = { .order = b->order,
                          .family = b->family,
                          .pid = b->jail.pid,
+                         .is = b->own_template ? BOXFILE_OWN : 0,
                          .started = b->started,
                          .deadline_ms = INT64_MAX };
 

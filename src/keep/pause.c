@@ -362,6 +362,7 @@ void pause_consider(struct keeper *k, const char *id)
     b->order = n.order;
     tag_merge(&b->unknown, buf_str(&unknown));
     b->family = n.family;
+    b->own_template = n.is & BOXFILE_OWN;
     b->layer = layer;
     b->left = (int64_t)b->order.limits.lifetime_ms;
     b->noted = true;

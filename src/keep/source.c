@@ -219,8 +219,10 @@ int source_adopt(struct box *b, const char *fingerprint, struct err *err)
         k->old_layers = layers_hold_all(k->o.data_dir);
     if (template_locate(k->o.data_dir, b->order.template, &b->template, err))
         return err_in(err, "template");
-    if (b->template.kind != TEMPLATE_HOST)
+    if (b->template.kind != TEMPLATE_HOST) {
+        b->own_template = true;
         return 0;
+    }
     b->generation = hold(k, fingerprint, err);
     return b->generation ? 0 : -1;
 }
@@ -235,6 +237,12 @@ int source_open(struct box *b, struct err *err)
                        "template %s: not below a directory that --allow-mount names", name);
     if (template_locate(k->o.data_dir, name, &b->template, err))
         return err_in(err, "template");
+    if (b->own_template && b->template.kind == TEMPLATE_HOST)
+        return err_set(err, ERR_NOT_FOUND,
+                       "template: the template '%s' that its files lie on is gone, and host is "
+                       "another",
+                       name);
+    b->own_template = b->template.kind != TEMPLATE_HOST;
     b->python = take_extra(k);
     snprintf(b->python_id, sizeof(b->python_id), "%s",
              b->python ? b->python->held.id : KEEP_NO_LAYER);

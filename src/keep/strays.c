@@ -131,6 +131,7 @@ static void sleep_astray(struct keeper *k, struct stray *s)
     b->order = s->f.order;
     tag_merge(&b->unknown, buf_str(&s->unknown));
     b->family = s->f.family;
+    b->own_template = s->f.is & BOXFILE_OWN;
     b->layer = TAKE(s->layer, -1);
     b->left = (int64_t)b->order.limits.lifetime_ms;
     b->frozen = b->astray = true;

@@ -4,6 +4,7 @@ mount's directory, a descriptor, a layer, what it was built on. It is tried agai
 import os
 import pathlib
 import select
+import shutil
 import signal
 import subprocess
 import time
@@ -302,6 +303,32 @@ def test_one_that_cannot_be_reached_keeps_what_it_was_built_on(cove, local):
 def template(cove, *words):
     return subprocess.run([COVE, "template", *words, "--data-dir", cove.data], env=CLEAR,
                           stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+def test_files_on_a_template_of_their_own_are_not_woken_on_host(start_keeper, cove):
+    """Without it, its name is one of host's others."""
+    root = cove.data.parent / "root"
+    shutil.copytree("/etc/alternatives", root / "etc/alternatives", symlinks=True)
+    for path in "bin", "lib", "lib64", "sbin":
+        (root / path).symlink_to(f"usr/{path}")
+    (root / "usr").mkdir()
+    assert template(cove, "add", "desktop", root).returncode == 0
+    keeper = start_keeper()
+    with keeper.client() as client:
+        client.create("one", template="desktop")
+        assert client.call("freeze", "one", FILES_ONLY).state["asleep"] == 1
+        away = cove.data / "templates/away"
+        for turn in range(2):
+            (cove.data / "templates/desktop").rename(away)
+            with pytest.raises(Refused, match="'desktop' that its files lie on is gone"):
+                client.call("thaw", "one")
+            away.rename(cove.data / "templates/desktop")
+            if not turn:
+                keeper.kill()
+                keeper.start()
+                client = keeper.client()
+        assert client.call("thaw", "one").state["fresh"] == 1
+        client.end_all()
 
 
 def test_a_template_is_not_removed_while_a_file_of_a_sandbox_names_it(start_keeper, cove):
