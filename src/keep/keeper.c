@@ -401,7 +401,8 @@ static int64_t next_deadline(struct keeper *k)
 
     list_each(b, &k->boxes, all)
         next = MIN(next, has_time(b) ? b->deadline : NEVER);
-    return MIN(MIN(next, openings_due(k)), late_due(k, clock_ms()));
+    next = MIN(next, openings_due(k));
+    return MIN(next, late_due(k, clock_ms()));
 }
 
 static void tick(struct keeper *k)
