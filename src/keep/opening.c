@@ -376,11 +376,9 @@ void openings_finish(struct keeper *k)
 {
     struct opening *o;
 
-    list_each(o, &k->openings, all)
+    list_each(o, &k->openings, all) {
         if (o->box)
             leave(o);
-    collect(k);
-    list_each(o, &k->openings, all) {
         list_remove(&o->all);
         free(o);
     }
