@@ -264,6 +264,7 @@ static void begin_next(struct keeper *k)
     struct opening *o;
     size_t waited_for = 0, processes = 0;
 
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what collect() freed has left the list
     list_each(o, &k->openings, all) {
         waited_for += o->box && o->pid;
         processes += o->pid > 0;
