@@ -25,11 +25,16 @@ from dataclasses import dataclass, field
 
 import tally
 from helpers.cove import COVE
-from world import TROUBLE, Box, Follower, wait_for
+from world import TROUBLE, Box, Follower, Wrong, wait_for
 
 PAUSES = subprocess.run([COVE, "pause", "--help"], capture_output=True).returncode == 0
 LINES = 30
 FLOOD = 900_000                         # bytes; a reader that comes back finds as many: process.output-bytes
+
+
+def promised(kept, what):
+    if not kept:
+        raise Wrong(what)
 
 
 def unique(kind):
@@ -65,8 +70,8 @@ class Worker(threading.Thread):
         if reply.status == 201:
             self.kept.append(Kept(Box(self.world, reply.json), boot=boot))
         else:
-            assert reply.status >= 500 or reply.status == 429, reply
-            assert reply.message, reply
+            promised(reply.status >= 500 or reply.status == 429, reply)
+            promised(reply.message, reply)
             self.history.refused[reply.message] += 1
             time.sleep(0.05)
 
@@ -110,25 +115,26 @@ class Worker(threading.Thread):
         self.history.reconnects += follower.reconnects
 
     def pace(self):
-        """How this reader reads: as fast as it can, slowly, in bursts, or now and then not at all."""
+        """How this reader reads: as fast as it can, slowly, in bursts, or now and then not at all. And how much."""
         chance, kind = self.chance, self.chance.choice(["fast", "slow", "bursts", "gone"])
         if kind == "slow":
-            return lambda count: time.sleep(count / 500_000)
+            rate = chance.choice([10 << 10, 100 << 10, 500_000])
+            return lambda count: time.sleep(count / rate), min(FLOOD, rate * 5)
         if kind == "bursts":
-            return lambda _: time.sleep(0.4) if chance.random() < 0.05 else None
+            return lambda _: time.sleep(0.4) if chance.random() < 0.05 else None, FLOOD
         if kind == "gone":
-            return lambda _: chance.uniform(0.05, 0.5) if chance.random() < 0.05 else None
-        return None
+            return lambda _: chance.uniform(0.05, 0.5) if chance.random() < 0.05 else None, FLOOD
+        return None, FLOOD
 
     def flood(self):
         kept = self.any()
-        word = unique("flood")
-        follower = Follower(kept.box, "/bin/sh", "-c", f"yes {word} | head -c {FLOOD}; exit 8", pace=self.pace())
+        word, (pace, size) = unique("flood"), self.pace()
+        follower = Follower(kept.box, "/bin/sh", "-c", f"yes {word} | head -c {size}; exit 8", pace=pace)
         end = follower.read()
         line = word.encode() + b"\n"
-        whole = follower.data == (line * (FLOOD // len(line) + 1))[:FLOOD] and end["exitCode"] == 8
+        whole = follower.data == (line * (size // len(line) + 1))[:size] and end["exitCode"] == 8
         if not whole and kept.boot == self.world.boot:
-            raise Wrong(f"{kept.box.id}: {len(follower.data)} of {FLOOD} bytes of a flood, {end}")
+            raise Wrong(f"{kept.box.id}: {len(follower.data)} of {size} bytes of a flood, {end}")
         self.history.reconnects += follower.reconnects
 
     def pause(self):
@@ -137,14 +143,18 @@ class Worker(threading.Thread):
             return self.read()
         try:
             reply = self.world.call("POST", f"/sandboxes/{kept.box.id}/pause")
-            assert reply.status in (204, 409), reply
+            promised(reply.status in (204, 409) or reply.status >= 500 or self.machine_went(kept), reply)
             kept.stands = reply.status == 204
         finally:
             # only what runs is used again: whatever the outcome was, it is asked for until it does
-            wait_for(lambda: self.resumed(kept), f"{kept.box.id} does not resume", 120, 0.1)
+            wait_for(lambda: self.resumed(kept), f"{kept.box.id} does not resume", 120, 0.1, Wrong)
+
+    def machine_went(self, kept):
+        """It ended with the machine, or sleeps."""
+        return kept.boot != self.world.boot
 
     def resumed(self, kept):
-        if kept.boot != self.world.boot or self.world.given_up:      # it ended with the machine, or sleeps
+        if self.machine_went(kept) or self.world.given_up:
             return True
         kept.stands = False
         with contextlib.suppress(*TROUBLE):
@@ -156,8 +166,9 @@ class Worker(threading.Thread):
         kept = self.any()
         kept.end = "asked"
         status = kept.box.end()
-        assert status in (204, 404), status         # 404: the first try did it, and nobody heard
-        kept.end = "acknowledged"
+        promised(status in (204, 404) or status >= 500, f"end of {kept.box.id}: {status}")
+        assert status < 500, status
+        kept.end = "acknowledged"                   # 404: the first try did it, and nobody heard
 
     # ---- the sequence
 
@@ -176,10 +187,6 @@ class Worker(threading.Thread):
                     time.sleep(0.05)                # a part is down: the outcome is unknown
         except BaseException as error:              # noqa: BLE001 - the test has to hear of it
             self.error = error
-
-
-class Wrong(Exception):
-    """A promise was broken."""
 
 
 class History:
@@ -224,6 +231,17 @@ class History:
                 stack.callback(worker.busy.release)
             yield
 
+    def look(self):
+        """What is to go with the machine is there until then, with what it has: its end hides no earlier one."""
+        with self.still():
+            listed = self.world.listed()
+            for kept in self.kept:
+                if kept.end or not (kept.stands or kept.boot == self.world.boot):
+                    continue
+                promised(kept.box.id in listed, f"{kept.box.id} is gone\n{self.world.log_of(kept.box.id)}")
+                if listed[kept.box.id]["state"] == "running":
+                    self.compare(kept)
+
     def failed(self):
         """Somebody has seen a promise broken."""
         return any(worker.error for worker in self.workers)
@@ -259,6 +277,12 @@ class History:
             self.world.end_aside(ident)
             self.world.nothing_left_of(ident)
 
+    @staticmethod
+    def compare(kept):
+        for name, values in kept.files.items():
+            found = Worker.get(kept, name)
+            promised(found in values, f"{kept.box.id} {name} is {str(found)[:60]}, not {str(values)[:200]}")
+
     def check_one(self, kept, listed):
         box = kept.box
         if kept.end == "acknowledged":
@@ -266,9 +290,7 @@ class History:
         if box.id in listed:
             if listed[box.id]["state"] == "paused":         # a pause that outlived its machine
                 self.world.ok("POST", f"/v1/sandboxes/{box.id}/resume", {})
-            for name, values in kept.files.items():
-                found = Worker.get(kept, name)
-                assert found in values, f"{box.id} {name} is {str(found)[:60]}, not {str(values)[:200]}"
+            self.compare(kept)
             assert box.run("echo $((6 * 7))") == "42\n"
             return
         assert not kept.stands or kept.end, f"{box.id} stood still, and is gone"

@@ -5,13 +5,16 @@ import contextlib
 import os
 import resource
 import signal
+import threading
 import time
 
 import tally
+from crowd import at_once, made, much_output
 from helpers import machine, proc
-from world import TROUBLE, World, machine_cgroups, wait_for
+from world import TROUBLE, World, Wrong, machine_cgroups, wait_for
 
 HOUR, YEAR = 3600, 365 * 86400
+MANY_CREATES, MANY_COMMANDS = 100, 20       # test_crowds.py has ten times as many
 
 
 def kill(*parts):
@@ -234,6 +237,31 @@ def little_memory(world, chance):
     world.revive()
 
 
+# ---- many at once
+
+def many_creates(world, chance):
+    """And the keeper dies in the middle of it, or nobody."""
+    killer = threading.Timer(chance.uniform(0, 0.5), lambda: send(signal.SIGKILL, [world.part("keeper")]))
+    if chance.random() < 0.5:
+        killer.start()
+    boxes = [box for box, _ in at_once(MANY_CREATES, lambda _: made(world))]
+    if killer.is_alive():
+        killer.join()
+    world.wait_well()
+    gone = {box.id for box in boxes} - set(world.listed())
+    if gone:
+        raise Wrong(f"{len(gone)} of {MANY_CREATES} are gone: {world.log_of(min(gone))}")
+    for box in boxes:
+        wait_for(lambda box=box: ended(world, box.id), f"{box.id} does not end", 60, 0.1)
+
+
+def much_output_of_many(world, _chance):
+    boxes = [made(world)[0] for _ in range(2)]
+    at_once(MANY_COMMANDS, lambda number: much_output(boxes[number % 2], f"many{number:04}", 10_000_000, 60))
+    for box in boxes:
+        wait_for(lambda box=box: ended(world, box.id), f"{box.id} does not end", 60, 0.1)
+
+
 # ---- somebody else
 
 class Neighbour(World):
@@ -295,11 +323,12 @@ HELPERS = [kill("netmaker"), kill("reaper"), kill("zygote"), kill("keeper", "net
 STOPS = [stop("server", 0.5, 3), stop("keeper", 0.2, 1.5)]
 JUMPS = [jump(sign * by, "server", "keeper", "monitor") for by in (HOUR, YEAR) for sign in (1, -1)]
 ANY = [kill_any, stop_any, slow]
+CROWDS = [many_creates, much_output_of_many]
 SHORT = [descriptors(count) for count in (64, 256, 1024)] + [little_memory]
 
 
 def torment(world, chance, faults, until=None):
-    """Does those to it one after the other, at moments that the seed decides."""
+    """Does those to it one after the other, at moments that the seed decides. One that says False has done nothing yet."""
     done = 0
     for hurt in faults:
         if until is not None and time.monotonic() > until:
@@ -308,10 +337,11 @@ def torment(world, chance, faults, until=None):
             break                       # it will say why
         time.sleep(chance.choice([0, 0.01, 0.05, 0.2, 0.5]))
         try:
-            hurt(world, chance)
+            hurt_it = hurt(world, chance) is not False
         except Exception as error:
             before = ", ".join(one.__name__ for one in faults[max(0, done - 5):done])
             raise AssertionError(f"fault {done + 1}, {hurt.__name__}, after {before}: {error}") from error
-        tally.injected(hurt.__name__.replace("_", " "))
         done += 1
+        if hurt_it:
+            tally.injected(hurt.__name__.replace("_", " "))
     return done

@@ -148,19 +148,27 @@ def all_worlds(world):
     return [world, *filter(None, [getattr(world, "neighbour", None)])]
 
 
-def falls(world, device=None, way="cut"):
-    """At once, whatever anybody was about to do; nothing is told to end. What is there when it is switched on again."""
-    for other in all_worlds(world)[1:]:
-        other.down("kill")
-    world.boot += 1                     # what succeeds from now on may do so before everything is dead: one of its own
-    if device:
-        getattr(device, way)()
+def end_boot(world):
+    """All that a machine does not take along."""
     all_die(world)
     world.boot += 1
     forget_kernel_state()
     shutil.rmtree(world.run_dir)
     for each in all_worlds(world):
         each.unmount()
+
+
+def falls(world, chance, device=None, way="cut"):
+    """At once, whatever anybody was about to do; nothing is told to end. What is there when it is switched on again."""
+    if history := getattr(world, "history", None):
+        history.look()
+        time.sleep(chance.uniform(0, 0.5))          # they go on by then
+    for other in all_worlds(world)[1:]:
+        other.down("kill")
+    world.boot += 1                     # what succeeds from now on may do so before everything is dead: one of its own
+    if device:
+        getattr(device, way)()
+    end_boot(world)
     if device:
         device.again()
         world.last_power = world.boot
@@ -177,15 +185,12 @@ def rises(world):
     world.residents.check()
 
 
-def reboot(world, _chance):
+def reboot(world, chance):
     """The disk keeps everything; memory, processes and the run directory are gone."""
-    falls(world)
+    falls(world, chance)
     rises(world)
 
 
-def power(device):
-    def hurt(world, chance):
-        falls(world, device, chance.choice(["cut", "image"]))
-        rises(world)
-    hurt.__name__ = "power loss"
-    return hurt
+def power_loss(world, chance):
+    falls(world, chance, world.device, chance.choice(["cut", "image"]))
+    rises(world)

@@ -29,8 +29,7 @@ class Residents:
             box.write("file", self.word(box))
         self.pid = self.running.pid()
         self.pause()
-        self.older = {path: path.read_bytes() for path in [self.note(self.files), self.note(self.paused),
-                                                            self.record(self.running)]}
+        self.older = self.remember()
 
     @property
     def ids(self):
@@ -46,9 +45,26 @@ class Residents:
     def record(self, box):
         return self.world.keep_dir() / "boxes" / box.id
 
+    def remember(self):
+        """What the keeper has written of them by now."""
+        return {path: path.read_bytes() for path in [self.note(self.files), self.note(self.paused), self.record(self.running)]}
+
     def pause(self):
         for box in [self.paused, *self.asleep]:
             self.world.ok("POST", f"/v1/sandboxes/{box.id}/pause", {} if box is self.paused else {"memory": False})
+
+    @contextlib.contextmanager
+    def awake(self):
+        """All of them run meanwhile."""
+        for box in self.boxes:
+            wait_for(lambda box=box: self.resumed(box), lambda box=box: self.told(box), BACK_S, 0.2)
+        yield
+        self.pause()
+
+    def goes_on(self, box):
+        wait_for(lambda: self.resumed(box), lambda: self.told(box), BACK_S, 0.2)
+        assert box.read("file") == self.word(box), box.id
+        self.world.ok("POST", f"/v1/sandboxes/{box.id}/pause", {"memory": False})
 
     def not_ended(self):
         """Whatever is hurt meanwhile: each has its files, and nobody says that one has ended."""
@@ -62,7 +78,7 @@ class Residents:
     def check(self):
         """All are there, with what they had; those that stood still can go on, and stand still again."""
         for box in self.boxes:
-            wait_for(lambda box=box: self.resumed(box), lambda box=box: f"{self.told(box)}", BACK_S, 0.2)
+            wait_for(lambda box=box: self.resumed(box), lambda box=box: self.told(box), BACK_S, 0.2)
             assert box.read("file") == self.word(box), box.id
             assert box.run("echo $((6 * 7))") == "42\n"
         assert self.mounted.run("cat /mnt/shared/word") == "shared"
@@ -70,6 +86,7 @@ class Residents:
         if self.pid:
             assert self.running.pid() == self.pid, "it was started anew"
         self.pause()
+        self.older = self.older or self.remember()
 
     def told(self, box):
         with contextlib.suppress(*TROUBLE):

@@ -1,13 +1,15 @@
 """Files that are missing, empty, older or damaged while a server starts. Each nemesis here takes the server down, hurts
 one of them, looks at what a start makes of it, puts the file back and starts anew: nothing may have been lost."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 
 from helpers.cove import CLEAR
-from power import falls, rises
+from power import end_boot, falls, rises
 from residents import TEMPLATE
+from world import World
 
 HOWS = ("missing", "empty", "damaged")
 
@@ -39,7 +41,7 @@ def flipped(data, chance):
 
 
 class Spoiled:
-    """One file or directory, hurt from the beginning of a block to its end."""
+    """One file or directory, hurt from the beginning of a block to its end. older: what was in it once, or a copy of then."""
 
     def __init__(self, world, path, how, chance, older=b""):
         self.path, self.how, self.chance, self.older = path, how, chance, older
@@ -56,8 +58,10 @@ class Spoiled:
             shutil.copystat(self.aside, self.path)
         elif self.how == "empty":
             like(self.path, self.aside, b"")
-        elif self.how == "older":
+        elif self.how == "older" and isinstance(self.older, bytes):
             like(self.path, self.aside, self.older)
+        elif self.how == "older":
+            World.command("cp", "-a", "--sparse=auto", self.older, self.path)
         elif self.how == "damaged" and (folder or self.aside.stat().st_size > 1 << 26):
             self.path.write_bytes(self.chance.randbytes(1 << 20))
         elif self.how == "damaged":
@@ -141,20 +145,22 @@ def database(how):
     return hurt
 
 
-def backup(world):
+def backup(world, chance):
+    """Those that stand still now may have run when it was made."""
     copy = world.data.parent / "copy.db"
     copy.unlink(missing_ok=True)
-    done = subprocess.run([world.program(), "backup", copy, "--data", world.data], capture_output=True, text=True,
-                          env=CLEAR, cwd=world.folder, timeout=60)
-    assert done.returncode == 0, done
+    with world.residents.awake() if chance.random() < 0.5 else contextlib.nullcontext():
+        done = subprocess.run([world.program(), "backup", copy, "--data", world.data], capture_output=True, text=True,
+                              env=CLEAR, cwd=world.folder, timeout=60)
+        assert done.returncode == 0, done
 
 
 def database_older(world, chance):
     """A copy that was made a while ago is put in its place, and then the newest one again. Nobody asks for anything in
     between: that would be lost with the copy, and rightly."""
     if not (world.data.parent / "copy.db").exists():
-        backup(world)
-        return
+        backup(world, chance)
+        return False
     with world.history.still():
         living = {kept.box.id: set(world.inside(kept.box.id)) for kept in world.history.kept if not kept.end}
 
@@ -163,7 +169,8 @@ def database_older(world, chance):
                 assert not pids or pids & set(world.inside(ident)), f"{ident} was killed\n{world.log_of(ident)}"
 
         with_a_start(world, chance, Database(world, "older", chance), meanwhile=all_live)
-        backup(world)
+        world.residents.check()
+        backup(world, chance)
 
 
 # ---- what the keeper has written
@@ -173,7 +180,7 @@ def file_of(what, path_of, how, word=None):
         path = path_of(world, chance)
         older = world.residents.older.get(path)
         if how == "older" and older is None:
-            older = path.read_bytes()
+            return False                # it was made after the others were copied
         with_a_start(world, chance, Spoiled(world, path, how, chance, older), word)
         world.residents.check()
     hurt.__name__ = f"{what} {how}"
@@ -191,7 +198,7 @@ def record(world, _chance):
 def volume(how):
     def hurt(world, chance):
         harm = Spoiled(world, world.data / "volume.img", how, chance)
-        falls(world)                    # while anything lives, it is mounted, and its name is of no account
+        falls(world, chance)            # while anything lives, it is mounted, and its name is of no account
         with harm:
             refused(world, harm, "volume")
         rises(world)
@@ -199,18 +206,45 @@ def volume(how):
     return hurt
 
 
+def volume_older(world, chance):
+    """A copy that was made a while ago: of what came later the files are not there, and nobody says that it has ended."""
+    image, copy = world.data / "volume.img", world.data.parent / "copy.img"
+    falls(world, chance)
+    had_one = copy.exists()
+    if had_one:
+        harm = Spoiled(world, image, "older", chance, copy)
+        with harm:
+            assert (said := world.tried()) is None, said[-2000:]
+            world.wait_well(60)
+            for box in world.residents.boxes[1:]:       # the first ran
+                assert box.state()["state"] != "ended", f"{box.state()}\n{world.log_of(box.id)}"
+            end_boot(world)
+    World.command("cp", "--sparse=always", image, copy)
+    rises(world)
+    return had_one
+
+
 # ---- what a sandbox is made of: it cannot go on without, stays what it is, and goes on when it is there again
 
-def source_of(what, path_of, box_of, hows):
+def source_of(what, path_of, box_of, hows, harmless):
+    """hows: those with which it cannot go on; with the harmless ones it does."""
     def hurt(world, chance):
-        how, residents = chance.choice(hows), world.residents
+        how, residents = chance.choice([*hows, *harmless]), world.residents
+        harm, older = None, world.data.parent / f"older-{what}"
+        if how == "older" and not older.exists():
+            World.command("cp", "-a", path_of(world), older)
+
+        def goes_on():
+            box = box_of(residents)
+            residents.resume_refused(box) if how in hows else residents.goes_on(box)
+
+        harm = Spoiled(world, path_of(world), how, chance, older)
         if chance.random() < 0.5:       # the server runs, or starts meanwhile
-            with Spoiled(world, path_of(world), how, chance):
-                residents.resume_refused(box_of(residents))
+            with harm:
+                goes_on()
                 residents.not_ended()
         else:
-            harm = Spoiled(world, path_of(world), how, chance)
-            with_a_start(world, chance, harm, meanwhile=lambda: residents.resume_refused(box_of(residents)))
+            with_a_start(world, chance, harm, meanwhile=goes_on)
         residents.check()
     hurt.__name__ = f"{what} spoiled"
     return hurt
@@ -220,7 +254,9 @@ DATABASE = [database(how) for how in HOWS] + [database_older]
 KEPT = [file_of("note", note, how) for how in (*HOWS, "older")]
 KEPT += [file_of("box file", record, how) for how in (*HOWS, "older")]
 KEPT += [file_of("identity", lambda world, _: world.data / "id", how, how != "missing" and "id is damaged") for how in HOWS]
-VOLUME = [volume(how) for how in HOWS]
-SOURCES = [source_of("template", lambda world: world.data / "templates" / TEMPLATE, lambda residents: residents.templated, HOWS),
-           source_of("mount", lambda world: world.residents.shared, lambda residents: residents.mounted, ("missing", "damaged"))]
+VOLUME = [volume(how) for how in HOWS] + [volume_older]
+SOURCES = [source_of("template", lambda world: world.data / "templates" / TEMPLATE, lambda residents: residents.templated, HOWS,
+                     ("older",)),
+           source_of("mount", lambda world: world.residents.shared, lambda residents: residents.mounted, ("missing", "damaged"),
+                     ("empty", "older"))]
 SPOILS = DATABASE + KEPT + VOLUME + SOURCES

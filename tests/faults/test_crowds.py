@@ -1,9 +1,7 @@
 """Many at once: creates, commands with much output, kernels. Whoever is refused is told so and may try again; nobody else
 loses anything by it."""
 
-import concurrent.futures
 import contextlib
-import hashlib
 import http.client
 import json
 import threading
@@ -11,40 +9,14 @@ import time
 
 import pytest
 import tally
+from crowd import PATIENCE_S, at_once, made, much_output
 from helpers import python_layer
 from nemesis import send
-from world import Box, Follower, wait_for
+from world import wait_for
 
 CREATES, COMMANDS, OUTPUT, KERNELS = 1000, 200, 10_000_000, 100
-PATIENCE_S = 300
 
 pytestmark = pytest.mark.timeout(1200)
-
-
-def at_once(count, one):
-    """one(number) in a thread each, all of them from the same moment on. What they returned, in order."""
-    gate = threading.Barrier(count)
-
-    def begin(number):
-        gate.wait(60)
-        return one(number)
-
-    with concurrent.futures.ThreadPoolExecutor(count) as pool:
-        return list(pool.map(begin, range(count)))
-
-
-def made(world, **body):
-    """A new sandbox, however often it is refused on the way, and with what words that was."""
-    refused, until = [], time.monotonic() + PATIENCE_S
-    while True:
-        with contextlib.suppress(OSError, http.client.HTTPException):      # a part is down: nobody knows
-            reply = world.call("POST", "/v1/sandboxes", {"timeout": 3600, "network": "none"} | body)
-            if reply.status == 201:
-                return Box(world, reply.json), refused
-            assert reply.status in (429, 500, 503, 507) and reply.message, reply
-            refused.append(reply.message)
-        assert time.monotonic() < until, refused[-3:]
-        time.sleep(0.2)
 
 
 def ask(world, box, port, method, path, body=None):
@@ -98,42 +70,14 @@ def test_1000_creates_at_once(start):
         world.nothing_left_of(box.id)
 
 
-class Digest:
-    """Of bytes that would take too much room."""
-
-    def __init__(self, data=b""):
-        self.hash, self.size = hashlib.sha256(data), len(data)
-
-    def __iadd__(self, data):
-        self.hash.update(data)
-        self.size += len(data)
-        return self
-
-    def __len__(self):
-        return self.size
-
-    def __eq__(self, other):
-        return (self.size, self.hash.digest()) == (other.size, other.hash.digest())
-
-
 def test_200_commands_of_10_mb_at_once(start):
     """Each byte of each arrives, though one client reads them all."""
     world = start("--set", "pool.size=0")
     boxes = [world.box() for _ in range(10)]
     tally.injected(f"{COMMANDS} commands of 10 MB at once")
 
-    def one(number):
-        follower = Follower(boxes[number % len(boxes)], "/bin/sh", "-c", f"yes {number:08} | head -c {OUTPUT}",
-                            timeout=PATIENCE_S)
-        follower.data = Digest()
-        end = follower.read()
-        assert end["exitCode"] == 0, end
-        return follower.data
-
     begun = time.monotonic()
-    found = at_once(COMMANDS, one)
-    for number, data in enumerate(found):
-        assert data == Digest((b"%08d\n" % number * (OUTPUT // 9 + 1))[:OUTPUT]), f"{number}: {len(data)} bytes"
+    at_once(COMMANDS, lambda number: much_output(boxes[number % len(boxes)], f"{number:08}", OUTPUT, PATIENCE_S))
     print(f"{COMMANDS * OUTPUT >> 20} MiB in {time.monotonic() - begun:.0f} s")
 
 

@@ -8,8 +8,8 @@ import time
 import pytest
 import tally
 from history import History
-from nemesis import ANY, HELPERS, JUMPS, KILLS, SHORT, STOPS, Neighbour, host_changes, neighbour, torment
-from power import reboot
+from nemesis import ANY, CROWDS, HELPERS, JUMPS, KILLS, SHORT, STOPS, Neighbour, host_changes, neighbour, torment
+from power import Device, power_loss, reboot
 from residents import Residents
 from shim import LIBRARY, Shim
 from spoil import SPOILS
@@ -21,21 +21,36 @@ LONG, TIMES = 8, 4                      # more of them, and how much longer each
 
 
 @pytest.fixture
-def world(start, packages, folder, boot):
+def device(request, folder, boot):
+    """Every other history has a disk of which the power can be lost."""
+    params = getattr(request.node, "callspec", None)
+    if not params or params.params.get("number", 0) % 2 == 0:
+        yield None
+        return
+    made = Device(folder, folder / "data", 4 << 30)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world(device, start, packages, folder):
     """A server with residents that stay, where the host can change, and with a clock that can jump."""
     shared = folder / "shared"
     shared.mkdir()
     shim = Shim(folder / "block") if LIBRARY.exists() else None
     made = start("--set", "pool.size=2", "--allow-mount", shared, env=shim.variables if shim else None)
-    made.shim, made.packages, made.residents = shim, packages, Residents(made, shared)
+    made.shim, made.packages, made.residents, made.device = shim, packages, Residents(made, shared), device
     return made
 
 
 def kinds(world):
     """Each family as often as another, whatever number of kinds it has."""
-    found = [KILLS, HELPERS, STOPS, ANY, ANY, SHORT, SPOILS, SPOILS, [host_changes], [host_changes], [reboot]]
+    found = [KILLS, HELPERS, STOPS, ANY, ANY, SHORT, SPOILS, SPOILS, CROWDS, [host_changes], [host_changes],
+             [reboot]]
     if hasattr(world, "neighbour"):
         found.append([neighbour])
+    if world.device:
+        found.append([power_loss])
     if world.shim:
         found.append(JUMPS)
     return found
@@ -81,7 +96,7 @@ def test_a_history_of_everything(world):
 
 # ---- each of them alone: a history that fails says which it was by this
 
-EACH = [hurt for family in (ANY, SHORT, SPOILS, [host_changes, reboot]) for hurt in family]
+EACH = [hurt for family in (ANY, SHORT, SPOILS, CROWDS, [host_changes, reboot]) for hurt in family]
 
 
 @pytest.mark.parametrize("hurt", EACH, ids=lambda hurt: hurt.__name__.replace("_", " "))

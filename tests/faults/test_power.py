@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 import tally
 from history import History
-from power import Device, power
+from power import Device, power_loss
 from residents import Residents
 from test_histories import report
 from nemesis import torment
@@ -46,12 +46,11 @@ def whole(world):
 def test_a_power_loss_ends_what_ran_and_nothing_that_stood_still(world):
     """While 16 clients work, pauses among it, and users are made."""
     chance, known = tally.chance("power"), []
-    cut = power(world.device)
     with History(world, "power", 16, world.residents.ids, each=2) as history:
         done = 0
         for number in range(CUTS):
             known.append(world.user(f"user-{number}"))
-            done += torment(world, chance, [cut])
+            done += torment(world, chance, [power_loss])
             history.others |= world.residents.ids
             keys_hold(world, known)
             whole(world)

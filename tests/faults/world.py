@@ -24,7 +24,8 @@ PARTS = {"server": "cove-serve", "keeper": "cove-keep"}
 HELPERS = {"netmaker": "cove-net", "reaper": "cove-reaper", "zygote": "cove-zygote"}
 VOLUME = ("--set", f"volume.initial-bytes={256 << 20}", "--set", f"volume.step-bytes={256 << 20}",
           "--set", f"volume.low-bytes={128 << 20}")
-# What a client meets while a part is down; anything else is a bug.
+# What a client meets while a part is down. Who asks in a loop passes over it, and so over an assertion: a promise that was
+# broken is a Wrong.
 TROUBLE = (OSError, http.client.HTTPException, AssertionError, RpcError)
 
 
@@ -35,16 +36,21 @@ def free_port():
             return listener.getsockname()[1]
 
 
-def wait_for(look, what, seconds, step=0.02):
+class Wrong(Exception):
+    """A promise was broken. Nothing passes over this one."""
+
+
+class Lost(Wrong):
+    """Bytes that were promised did not come."""
+
+
+def wait_for(look, what, seconds, step=0.02, error=AssertionError):
     until = time.monotonic() + seconds
     while not (found := look()):
-        assert time.monotonic() < until, f"not within {seconds} s: {what() if callable(what) else what}"
+        if time.monotonic() >= until:
+            raise error(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(step)
     return found
-
-
-class Lost(Exception):
-    """Bytes that were promised did not come. Nothing passes over this one."""
 
 
 class World(Serve):
@@ -373,6 +379,10 @@ class Follower:
         if error and error.get("code") == "data_loss":
             raise Lost(f"{self.box.id}: {error} at {self.offset} of {self.pid}")
 
+    def give_up_after(self, until, error):
+        if time.monotonic() > until:
+            raise Lost(f"no way back to {self.pid} of {self.box.id}: {error}")
+
     def again(self):
         until = time.monotonic() + 120
         while True:
@@ -384,9 +394,9 @@ class Follower:
                 self.check_error({"code": error.code, "message": error.message})
                 if error.code == "not_found" and time.monotonic() - self.heard < FORGOTTEN_S:
                     raise Lost(f"{self.box.id} does not know its process {self.pid}: {error}") from error
-                assert time.monotonic() < until, f"no way back to {self.pid} of {self.box.id}: {error}"
+                self.give_up_after(until, error)
             except TROUBLE as error:
-                assert time.monotonic() < until, f"no way back to {self.pid} of {self.box.id}: {error}"
+                self.give_up_after(until, error)
             time.sleep(0.02)
         if self.stream.offset != self.offset:
             raise Lost(f"{self.box.id}: {self.pid} goes on at {self.stream.offset}, not at {self.offset}")
