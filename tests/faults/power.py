@@ -31,8 +31,21 @@ def unmount(path):
     """The kernel lets go of a device a moment later."""
     until = time.monotonic() + 30
     while os.path.ismount(path) and subprocess.run(["umount", path], capture_output=True).returncode:
-        assert time.monotonic() < until, f"{path} is in use"
+        assert time.monotonic() < until, f"{path} is in use: {users(path)}"
         time.sleep(0.1)
+
+
+def users(path):
+    """Which processes see a mount there or have a file open, and which loop devices lie there."""
+    found = [line for line in machine.mounts() if str(path) in line]
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            lines = open(f"/proc/{pid}/mountinfo", encoding="ascii", errors="replace").read().splitlines()
+            found += [f"{pid} {machine.comm(int(pid))}: {line}" for line in lines if str(path) in line]
+            for name in [f"fd/{number}" for number in os.listdir(f"/proc/{pid}/fd")] + ["cwd", "root", "exe"]:
+                if str(path) in (where := os.readlink(f"/proc/{pid}/{name}")):
+                    found.append(f"{pid} {machine.comm(int(pid))}: {name} {where}")
+    return found + [name for name in machine.loops() if str(path) in name]
 
 
 class Device:

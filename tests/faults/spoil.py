@@ -40,11 +40,17 @@ def flipped(data, chance):
     return bytes(data)
 
 
+def keep_whole(world):
+    """What a test has put back does not go with the power."""
+    if world.device:
+        World.command("sync", "-f", world.data)
+
+
 class Spoiled:
     """One file or directory, hurt from the beginning of a block to its end. older: what was in it once, or a copy of then."""
 
     def __init__(self, world, path, how, chance, older=b""):
-        self.path, self.how, self.chance, self.older = path, how, chance, older
+        self.world, self.path, self.how, self.chance, self.older = world, path, how, chance, older
         self.aside = world.data.parent / "aside" / path.name
         if path.stat().st_size > 1 << 26:
             self.aside = world.data / f"aside-{path.name}"     # a volume stays where it lies
@@ -74,6 +80,7 @@ class Spoiled:
         else:
             self.path.unlink(missing_ok=True)
         move(self.aside, self.path)
+        keep_whole(self.world)
 
 
 def refused(world, harm, word):
@@ -107,7 +114,7 @@ class Database:
     """All of its files at once, of which the log may stay behind."""
 
     def __init__(self, world, how, chance):
-        self.path, self.how, self.chance = world.data / "serve/cove.db", how, chance
+        self.world, self.path, self.how, self.chance = world, world.data / "serve/cove.db", how, chance
         self.aside, self.copy = world.data.parent / "aside-db", world.data.parent / "copy.db"
         self.leave_log = how == "missing" and chance.random() < 0.5
 
@@ -136,6 +143,7 @@ class Database:
         for path in self.aside.iterdir():
             subprocess.run(["cp", "-a", path, self.path.parent], check=True)
         shutil.rmtree(self.aside)
+        keep_whole(self.world)
 
 
 def database(how):

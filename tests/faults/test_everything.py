@@ -70,7 +70,7 @@ def go_through(world, name, count, until=None):
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_whatever_happens_nothing_is_lost(start, world, folder, number):
+def test_whatever_happens_nothing_is_lost(world, start, folder, number):
     world.neighbour = start(kind=lambda path, *_, **__: Neighbour(path, world), folder=folder / "neighbour")
     go_through(world, f"everything-{number}", FAULTS)
     world.neighbour.check()
@@ -80,7 +80,7 @@ def test_whatever_happens_nothing_is_lost(start, world, folder, number):
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(not os.environ.get("COVE_FAULTS_LONG"), reason="takes minutes: COVE_FAULTS_LONG=1 (make faults)")
 @pytest.mark.parametrize("number", range(LONG), ids=lambda number: f"{number}-of-{LONG}")
-def test_whatever_happens_for_long_nothing_is_lost(start, world, folder, number):
+def test_whatever_happens_for_long_nothing_is_lost(world, start, folder, number):
     world.neighbour = start(kind=lambda path, *_, **__: Neighbour(path, world), folder=folder / "neighbour")
     go_through(world, f"long-{number}", FAULTS * TIMES)
     world.neighbour.check()

@@ -57,6 +57,7 @@ class World(Serve):
     """Keeps its port over restarts, so that clients only have to try again."""
 
     known_place = None
+    device = None                       # the disk of its data directory, if it has one of its own
     descriptors = None                  # how many its processes may have; None: the usual number
     host = "127.0.0.1"                  # what it listens on
 
@@ -239,7 +240,8 @@ class World(Serve):
         return [path for path in found if not but or not path.endswith(but)]
 
     def nothing_left_of(self, ident, but=None):
-        wait_for(lambda: not self.traces(ident, but), lambda: f"left of {ident}: {self.traces(ident, but)}", 20)
+        wait_for(lambda: not self.traces(ident, but), 
+                 lambda: f"left of {ident}: {self.traces(ident, but)}\n{self.log_of(ident)}", 20)
 
     def finish(self):
         """Ends what lives and itself; nothing of it is on the machine then."""
