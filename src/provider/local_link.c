@@ -125,8 +125,8 @@ static enum ask outcome(struct ask_wait *w, const struct keep_reply *reply, stru
     if (!reply->code)
         return ASK_DONE;
     close_all(w->fds, w->nfds);
-    /* ERR_GONE is for peers that hung up; this one has answered */
-    err_set(err, reply->code == ERR_GONE ? ERR_CONFLICT : (enum err_code)reply->code, "%s",
+    /* one of the keeper's own helpers hung up: there is another at the next try */
+    err_set(err, reply->code == ERR_GONE ? ERR_UNAVAILABLE : (enum err_code)reply->code, "%s",
             reply->message);
     err->reason = (enum err_reason)(reply->why < ERR_REASONS ? reply->why : ERR_REASON_NONE);
     return ASK_REFUSED;

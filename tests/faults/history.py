@@ -143,8 +143,8 @@ class Worker(threading.Thread):
             return self.read()
         try:
             reply = self.world.call("POST", f"/sandboxes/{kept.box.id}/pause")
-            promised(reply.status in (204, 409) or reply.status >= 500 or self.machine_went(kept), reply)
-            kept.stands = reply.status == 204
+            promised(reply.status in (204, 409, 429) or reply.status >= 500 or self.machine_went(kept), reply)
+            kept.stands = reply.status == 204 and not self.machine_went(kept)   # or what the disk has is from before it
         finally:
             # only what runs is used again: whatever the outcome was, it is asked for until it does
             wait_for(lambda: self.resumed(kept), f"{kept.box.id} does not resume", 120, 0.1, Wrong)
@@ -302,17 +302,16 @@ class History:
     def check_gone(self, kept):
         box = kept.box
         assert not kept.stands or kept.end, f"{box.id} stood still, and is gone"
-        if kept.end and hasattr(self.world, "shim") and self.forgotten(box):
-            self.world.nothing_left_of(box.id)      # it ended a year ago, by a clock that was set
-            return
-        if kept.boot < self.world.last_power and self.forgotten(box):
-            if box.id in self.world.aside():        # what ran when the power went may be in no record ...
+        may_have_ended, lost_power = kept.end or kept.boot != self.world.boot, kept.boot < self.world.last_power
+        if (lost_power or may_have_ended and hasattr(self.world, "shim")) and self.forgotten(box):
+            # it ended a year ago, by a clock that was set; or what ran when the power went is in no record ...
+            if lost_power and box.id in self.world.aside():
                 self.world.end_aside(box.id)        # ... and its files are set aside, where they say whose they are
             self.world.nothing_left_of(box.id)
             return
         ended = box.state()
         assert ended["state"] == "ended" and ended["reason"], ended
-        assert kept.end or kept.boot != self.world.boot, f"{box.id} ended: {ended['reason']}\n{self.world.log_of(box.id)}"
+        assert may_have_ended, f"{box.id} ended: {ended['reason']}\n{self.world.log_of(box.id)}"
         self.world.nothing_left_of(box.id)
 
     def forgotten(self, box):

@@ -240,7 +240,7 @@ class World(Serve):
         return [path for path in found if not but or not path.endswith(but)]
 
     def nothing_left_of(self, ident, but=None):
-        wait_for(lambda: not self.traces(ident, but), 
+        wait_for(lambda: not self.traces(ident, but),
                  lambda: f"left of {ident}: {self.traces(ident, but)}\n{self.log_of(ident)}", 20)
 
     def finish(self):
