@@ -1,6 +1,7 @@
 """`cove serve` as processes: how it starts and ends, what it says and what it keeps to itself, and
 what becomes of sandboxes when one of its parts is killed."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -519,6 +520,22 @@ def test_whoever_is_killed_sandboxes_go_on(start, victims):
     check_it_counts(server, sandbox, pid)
     assert not any(proc.alive(one) for one in gone)
     assert server.sandbox().commands.run("echo new").stdout == "new\n"
+
+
+def test_a_create_whose_helper_dies_may_be_tried_again(start):
+    """It is nobody's conflict: who asked has done nothing wrong, and the next one works."""
+    server = start("--set", "pool.size=0", "--set", "keep.stock=0")
+    netmaker = wait_until(lambda: server.parts().get("cove-net"), "no cove-net", 10 * SLOWER)
+    os.kill(netmaker, signal.SIGSTOP)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        asked = pool.submit(server.call, "POST", "/v1/sandboxes", {"timeout": 60, "network": "none"})
+        wait_until(lambda: server.ok("GET", "/v1/sandboxes?state=creating")["sandboxes"], "nobody asks", 10 * SLOWER)
+        time.sleep(0.2 * SLOWER)        # the keeper has asked the one that stands still
+        os.kill(netmaker, signal.SIGKILL)
+        answer = asked.result(30)
+    assert answer.status == 503 and "network maker" in answer.json["message"], answer
+    wait_until(server.answers, "it does not answer again", 10 * SLOWER)
+    assert server.create(timeout=60)["state"] == "running"
 
 
 def test_a_part_that_is_started_again_says_nothing_twice(folder):
