@@ -137,7 +137,7 @@ static void grow(void *arg, const struct unpack_stats *so_far)
     struct err ignored;
 
     (void)so_far;
-    (void)volume_grow_if_low(arg, &ignored); /* else the disk says that it is full */
+    (void)volume_grow_if_low(arg, 0, &ignored); /* else the disk says that it is full */
 }
 
 static bool is_directory(int dir, const char *name)

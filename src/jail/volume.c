@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -230,7 +231,7 @@ static struct volume *volume_new(void)
 {
     struct volume *v = xcalloc(1, sizeof(*v));
 
-    v->data = v->fd = v->layers = v->qgroups = -1;
+    v->data = v->fd = v->layers = v->qgroups = v->allocation = -1;
     return v;
 }
 
@@ -253,6 +254,7 @@ void volume_close(struct volume *v)
 {
     if (!v)
         return;
+    closep(&v->allocation);
     closep(&v->qgroups);
     closep(&v->layers);
     closep(&v->fd);
@@ -299,14 +301,30 @@ int volume_reclaim(struct volume *v, struct err *err)
                : 0;
 }
 
-int volume_grow_if_low(struct volume *v, struct err *err)
+/* What has been written and is in memory only has a place already, which the file system counts as
+ * free. */
+int64_t volume_room(const struct volume *v)
+{
+    static const char *const taken[] = { "bytes_may_use", "bytes_reserved" };
+    struct statvfs s;
+    int64_t room;
+
+    if (v->kind == VOLUME_PLAIN || fstatvfs(v->fd, &s))
+        return INT64_MAX;
+    room = (int64_t)(s.f_bavail * s.f_frsize);
+    for (size_t i = 0; i < ARRAY_LEN(taken); i++)
+        room -= MAX(volume_kernel_number(v->allocation, taken[i]), (int64_t)0);
+    return MAX(room, (int64_t)0);
+}
+
+int volume_grow_if_low(struct volume *v, int64_t ahead, struct err *err)
 {
     AUTO(closep) int lock = -1;
 
-    if (v->kind != VOLUME_BTRFS_LOOP)
+    if (v->kind != VOLUME_BTRFS_LOOP || volume_room(v) >= volume_options.low_bytes + ahead)
         return 0;
     lock = volume_lock(v, err);
-    return lock < 0 ? -1 : volume_image_grow(v, err);
+    return lock < 0 ? -1 : volume_image_grow(v, ahead, err);
 }
 
 int volume_sweep(struct volume *v, bool (*alive)(const char *layer, void *), void *arg,

@@ -55,9 +55,11 @@ const char *volume_describe(const struct volume *v); /* one line for people; liv
 int volume_sync(struct volume *v, struct err *err); /* everything written so far is on disk; slow */
 /* The room of deleted layers is free soon, instead of with the next commit in half a minute. */
 int volume_reclaim(struct volume *v, struct err *err);
-/* One step, when little is free. 1: it has grown, 0: no need, -1: it cannot (ERR_LIMIT: the cap;
- * ERR_NO_SPACE: the disk). Safe in several processes at once. Slow. */
-int volume_grow_if_low(struct volume *v, struct err *err);
+int64_t volume_room(const struct volume *v); /* bytes that can still be written */
+/* One step, when less than volume.low-bytes and what is expected meanwhile is free. 1: it has
+ * grown, 0: no need, -1: it cannot (ERR_LIMIT: the cap; ERR_NO_SPACE: the disk). Safe in several
+ * processes at once. Slow when it grows. */
+int volume_grow_if_low(struct volume *v, int64_t ahead, struct err *err);
 /* Deletes the layers for which alive() is false, then the quota groups that nobody needs any more.
  * alive() must know a layer's name before layer_create() is called with it. Returns how many
  * deletions the kernel still works on (call again in a second), 0 when nothing is left. Slow. */

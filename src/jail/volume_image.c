@@ -478,16 +478,13 @@ static int grow_to(const struct volume *v, int image, const struct stat *st, int
     return result;
 }
 
-int volume_image_grow(const struct volume *v, struct err *err)
+int volume_image_grow(const struct volume *v, int64_t ahead, struct err *err)
 {
-    struct statvfs s;
     struct stat st;
     int64_t size;
 
-    if (fstatvfs(v->fd, &s))
-        return err_sys(err, "statvfs %.150s/" VOLUME_DIR, v->dir);
-    if ((int64_t)(s.f_bavail * s.f_frsize) >= volume_options.low_bytes)
-        return 0; /* or somebody else has just done it */
+    if (volume_room(v) >= volume_options.low_bytes + ahead)
+        return 0; /* somebody else has just done it */
     AUTO(closep) int image = open_image(v, &st, err);
     if (image < 0)
         return -1;

@@ -25,7 +25,8 @@ struct volume {
     int data;  /* its descriptor */
     int fd;    /* VOLUME_DIR */
     int layers;
-    int qgroups; /* the kernel's directory of quota groups; -1: quotas are off */
+    int qgroups;    /* the kernel's directory of quota groups; -1: quotas are off */
+    int allocation; /* the kernel's directory about room for data; -1: not to be had */
     struct stat data_stat;
     enum volume_kind kind;
     enum quota_kind quota;
@@ -44,9 +45,10 @@ bool volume_image_exists(const struct volume *v);
 bool volume_image_possible(struct volume *v);                      /* else v->why is set */
 int volume_image_mount(const struct volume *v, struct err *err);   /* makes it when there is none */
 int volume_image_unmount(const struct volume *v, struct err *err); /* all or nothing */
-int volume_image_grow(const struct volume *v, struct err *err);
+int volume_image_grow(const struct volume *v, int64_t ahead, struct err *err);
 
 /* volume_quota.c */
+int64_t volume_kernel_number(int dir, const char *path); /* -1: it says none */
 void volume_quota_enable(int fd);         /* on a file system of our own; may have no effect */
 void volume_quota_open(struct volume *v); /* fills in qgroups, quota and tag */
 void volume_quota_add(struct volume *v, uint64_t family);

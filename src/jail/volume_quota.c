@@ -28,21 +28,28 @@ enum {
 
 /* ---- what the kernel's directory says ---- */
 
-static int64_t read_number(const struct volume *v, uint64_t group, const char *file)
+int64_t volume_kernel_number(int dir, const char *path)
 {
-    char path[64], text[32];
+    AUTO(closep) int fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
+    char text[32];
     uint64_t n = 0;
     ssize_t got;
 
-    snprintf(path, sizeof(path), "%u_%llu/%s", (unsigned)(group >> LEVEL_SHIFT),
-             (unsigned long long)(group & ((1ULL << LEVEL_SHIFT) - 1)), file);
-    AUTO(closep) int fd = openat(v->qgroups, path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
     got = read(fd, text, sizeof(text));
     if (got <= 0 || str_u64((struct str){ text, (size_t)got - (text[got - 1] == '\n') }, &n))
         return -1;
     return (int64_t)MIN(n, (uint64_t)INT64_MAX);
+}
+
+static int64_t read_number(const struct volume *v, uint64_t group, const char *file)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "%u_%llu/%s", (unsigned)(group >> LEVEL_SHIFT),
+             (unsigned long long)(group & ((1ULL << LEVEL_SHIFT) - 1)), file);
+    return volume_kernel_number(v->qgroups, path);
 }
 
 static bool reads(const struct volume *v, const char *file, const char *want)
@@ -83,6 +90,8 @@ void volume_quota_open(struct volume *v)
     if (!v->tag)
         v->tag = 1;
     print_uuid(uuid, sizeof(uuid), info.fsid);
+    snprintf(path, sizeof(path), "/sys/fs/btrfs/%s/allocation/data", uuid);
+    v->allocation = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     snprintf(path, sizeof(path), "/sys/fs/btrfs/%s/qgroups", uuid);
     v->qgroups = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (v->qgroups >= 0) /* before 6.7 there is no such file, and only one mode */
@@ -91,7 +100,7 @@ void volume_quota_open(struct volume *v)
 
 void volume_quota_enable(int fd)
 {
-    struct volume v = { .fd = fd, .qgroups = -1 };
+    struct volume v = { .fd = fd, .qgroups = -1, .allocation = -1 };
     struct btrfs_ioctl_quota_ctl_args simple = { .cmd = CTL_ENABLE_SIMPLE },
                                       full = { .cmd = BTRFS_QUOTA_CTL_ENABLE };
 
@@ -99,6 +108,7 @@ void volume_quota_enable(int fd)
     if (v.quota == QUOTA_OFF && ioctl(fd, BTRFS_IOC_QUOTA_CTL, &simple))
         ioctl(fd, BTRFS_IOC_QUOTA_CTL, &full); /* volume_describe() tells how it ended */
     closep(&v.qgroups);
+    closep(&v.allocation);
 }
 
 /* ---- groups ---- */

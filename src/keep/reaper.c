@@ -29,7 +29,16 @@
 #include "keep/box_parts.h"
 #include "keep/rundir.h"
 
-enum { GROW_CHECK_MS = 100, GRACE_S = 10, SWEEP_MS = 60000, AGAIN_MS = 1000, QUEUE = 256 };
+enum {
+    LOOK_MS = 100,  /* how often the volume's room is looked at, ... */
+    SOON_MS = 10,   /* ... and while it is written */
+    AHEAD_MS = 500, /* growing may take so long */
+    QUIET_MS = 60000,
+    GRACE_S = 10,
+    SWEEP_MS = 60000,
+    AGAIN_MS = 1000,
+    QUEUE = 256,
+};
 
 static bool layer_is_alive(const char *name, void *arg)
 {
@@ -98,23 +107,46 @@ static void delete_one(const struct keeper *k, const char *name)
         log_error("cannot delete a layer", KV("layer", name), KV("error", err.msg));
 }
 
-/* deleted: something was, since the last call. Whoever waits for room on a full volume gets that
- * at once, instead of half a minute later. */
-static void grow(const struct keeper *k, bool deleted)
+/* ---- the volume's room ---- */
+
+struct filling {
+    int64_t room, at; /* how much there was, and when */
+    int64_t next;     /* look */
+    int64_t quiet_until;
+    bool deleted; /* something was, since the last look */
+};
+
+/* Whoever writes fast must not meet the end before it has been moved. */
+static int64_t written_ahead(struct filling *f, int64_t room, int64_t now)
 {
-    static int64_t quiet_until;
+    int64_t written = f->at && room < f->room ? f->room - room : 0;
+    int64_t ahead = written * AHEAD_MS / MAX(now - f->at, (int64_t)1);
+
+    f->room = room;
+    f->at = now;
+    f->next = now + (written ? SOON_MS : LOOK_MS);
+    return MIN(ahead, volume_options.step_bytes);
+}
+
+/* Whoever waits for room on a full volume gets that of what was deleted at once, instead of half a
+ * minute later. */
+static void grow(const struct keeper *k, struct filling *f)
+{
+    int64_t now = clock_ms(), ahead = written_ahead(f, volume_room(k->volume), now);
+    bool deleted = TAKE(f->deleted, false);
     struct err err;
     int r;
 
-    if (clock_ms() < quiet_until) {
+    if (now < f->quiet_until) {
         if (deleted && volume_reclaim(k->volume, &err))
             log_warn("deleted layers still take room", KV("error", err.msg));
         return;
     }
-    r = volume_grow_if_low(k->volume, &err);
-    if (r < 0) {
+    while ((r = volume_grow_if_low(k->volume, ahead, &err)) > 0)
+        f->at = 0;
+    if (r < 0 && f->room < volume_options.low_bytes) {
         log_warn("the volume is nearly full and cannot grow", KV("error", err.msg));
-        quiet_until = clock_ms() + 60000;
+        f->quiet_until = now + QUIET_MS;
     }
 }
 
@@ -184,35 +216,42 @@ static bool hear(int sock, struct queue *q)
     return true;
 }
 
-static void idle(const struct keeper *k, bool deleted, bool may_sweep, int64_t *next_sweep)
+/* Until when there is nothing to do. */
+static int wait_ms(const struct queue *q, const struct filling *f)
 {
-    grow(k, deleted);
-    if (may_sweep && clock_ms() >= *next_sweep)
-        *next_sweep = clock_ms() + sweep(k);
+    return q->n ? 0 : (int)MAX(f->next - clock_ms(), (int64_t)0);
+}
+
+static void delete_first(const struct keeper *k, struct queue *q)
+{
+    delete_one(k, q->names[q->first]);
+    q->first = (q->first + 1) % QUEUE;
+    q->n--;
 }
 
 static _Noreturn void run(const struct keeper *k, int sock)
 {
     static struct queue q;
     struct pollfd p = { .fd = sock, .events = POLLIN };
+    struct filling filling = { 0 };
     int64_t next_sweep = clock_ms();
-    bool more = true, deleted = false;
+    bool more = true;
 
     q.may_sweep = k->adopted;
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     prctl(PR_SET_NAME, "cove-reaper");
     while (more || q.n) {
-        if (more && q.n < QUEUE && poll(&p, 1, q.n ? 0 : GROW_CHECK_MS) > 0)
+        if (more && q.n < QUEUE && poll(&p, 1, wait_ms(&q, &filling)) > 0)
             more = hear(sock, &q);
         else if (q.n) {
-            delete_one(k, q.names[q.first]);
-            deleted = true;
-            q.first = (q.first + 1) % QUEUE;
-            q.n--;
-        } else {
-            idle(k, TAKE(deleted, false), q.may_sweep, &next_sweep);
+            delete_first(k, &q);
+            filling.deleted = true;
         }
+        if (clock_ms() >= filling.next)
+            grow(k, &filling);
+        if (!q.n && q.may_sweep && clock_ms() >= next_sweep)
+            next_sweep = clock_ms() + sweep(k);
     }
     _exit(0); /* the keeper has closed it or is dead; all that was sent has been done */
 }

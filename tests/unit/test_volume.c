@@ -121,7 +121,7 @@ TEST(the_volume_grows_once_while_it_is_written)
     if (!shared())
         return;
     v = must_open(dir);
-    CHECK_INT(volume_grow_if_low(v, &err), 0);
+    CHECK_INT(volume_grow_if_low(v, 0, &err), 0);
     fd = layer_create(v, "writer", 1, 0, &err);
     CHECK_INT(fstatvfs(fd, &s), 0);
     writer = fork();
@@ -131,7 +131,7 @@ TEST(the_volume_grows_once_while_it_is_written)
     for (int i = 0; i < 2; i++) {
         keepers[i] = fork();
         if (!keepers[i])
-            _exit(volume_grow_if_low(v, &err) + 1);
+            _exit(volume_grow_if_low(v, 0, &err) + 1);
     }
     for (int i = 0; i < 2; i++)
         grown += wait_for(keepers[i]);
@@ -140,7 +140,7 @@ TEST(the_volume_grows_once_while_it_is_written)
     CHECK_INT(wait_for(writer), 0);
     volume_options.low_bytes = 1LL << 40;
     volume_options.cap_bytes = 500LL * MIB;
-    while ((grown = volume_grow_if_low(v, &err)) == 1)
+    while ((grown = volume_grow_if_low(v, 0, &err)) == 1)
         ;
     CHECK_INT(grown, -1);
     CHECK_INT(err.code, ERR_LIMIT);
@@ -150,6 +150,33 @@ TEST(the_volume_grows_once_while_it_is_written)
     CHECK(st.st_size > 436LL * MIB && st.st_size <= 500LL * MIB);
     CHECK(st.st_blocks * 512 >= st.st_size);
     CHECK_INT(fill(fd, "b", 180), 0);
+    close(fd);
+    volume_close(v);
+    CHECK_INT(volume_detach(dir, &err), 0);
+}
+
+TEST(what_waits_in_memory_takes_room)
+{
+    const char *dir = new_dir();
+    struct volume *v;
+    int64_t before, low = volume_options.low_bytes;
+    int fd, file;
+
+    if (!shared())
+        return;
+    v = must_open(dir);
+    fd = layer_create(v, "writer", 1, 0, &err);
+    before = volume_room(v);
+    file = openat(fd, "a", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK_INT(write_mib(file, 60), 0);
+    CHECK(volume_room(v) <= before - 60LL * MIB);
+    CHECK(volume_room(v) >= before - 80LL * MIB);
+    volume_options.low_bytes = volume_room(v) - 10LL * MIB;
+    CHECK_INT(volume_grow_if_low(v, 0, &err), 0);
+    CHECK_INT(volume_grow_if_low(v, 20LL * MIB, &err), 1); /* so much comes until it has grown */
+    CHECK(volume_room(v) > before);
+    volume_options.low_bytes = low;
+    close(file);
     close(fd);
     volume_close(v);
     CHECK_INT(volume_detach(dir, &err), 0);

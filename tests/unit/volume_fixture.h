@@ -136,20 +136,25 @@ static inline int mounts_of(const char *dir)
 /* ---- writing ---- */
 
 /* errno of what failed, or 0. */
-static inline int fill(int dir, const char *name, int mib)
+static inline int write_mib(int fd, int mib)
 {
     AUTO(freep) char *block = xcalloc(1, MIB);
-    AUTO(closep) int fd = openat(dir, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 
-    if (fd < 0)
-        return errno;
     for (int i = 0; i < mib; i++)
         for (ssize_t done = 0, n; done < MIB; done += n) {
             n = write(fd, block, (size_t)(MIB - done)); /* what fits, and then the error */
             if (n < 0)
                 return errno;
         }
-    return fsync(fd) ? errno : 0;
+    return 0;
+}
+
+static inline int fill(int dir, const char *name, int mib)
+{
+    AUTO(closep) int fd = openat(dir, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    int error = fd < 0 ? errno : write_mib(fd, mib);
+
+    return error ? error : fsync(fd) ? errno : 0;
 }
 
 static inline int fill_small(int dir, int most, int *made)
