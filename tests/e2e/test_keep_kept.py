@@ -224,6 +224,36 @@ def test_a_keeper_that_is_out_of_descriptors_ends_nothing(start_keeper):
         assert all(client.wire(id).run("cat", "file") == "kept\n" for id in pids)
 
 
+# ---- a layer that is asked to be deleted twice
+
+
+@pytest.mark.parametrize("says", ["a record", "nothing"])
+def test_a_name_that_is_deleted_twice_takes_no_new_layer(start_keeper, layer, says):
+    """The reaper of a keeper that was killed comes to it when it is a new sandbox's."""
+    keeper = start_keeper()
+    with keeper.client() as client:
+        reaper = child(keeper, "cove-reaper")
+        client.create("one")
+        os.kill(reaper, signal.SIGSTOP)
+        client.kill("one")
+        assert client.list() == []      # it has been asked for
+    keeper.kill()
+    try:
+        keeper.start()
+        wait_until(lambda: not layer("one").exists(), "it is deleted")
+        pid = make_living(keeper)
+        if says == "nothing":
+            os.removexattr(layer("one"), "trusted.cove.record")
+    finally:
+        ended = os.pidfd_open(reaper)
+        os.kill(reaper, signal.SIGCONT)
+    assert select.select([ended], [], [], 60)[0], "it has done what it was asked for"
+    os.close(ended)
+    with keeper.client() as client:
+        assert client.stat("one")["pid"] == pid and layer("one").exists()
+        assert client.wire("one").run("cat", "file") == "kept\n"
+
+
 # ---- what they were built on is held while no keeper runs
 
 
