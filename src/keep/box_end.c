@@ -62,7 +62,10 @@ static void forget_note(struct box *b)
 
     if (b->noted && sleeps && adopt_record(b, &err))
         log_warn("not recorded", KV("sandbox", b->id), KV("error", err.msg));
-    pause_forget(b);
+    if (pause_forget(b, &err))
+        log_warn("the note of a sandbox that ends stays", KV("sandbox", b->id),
+                 KV("error", err.msg));
+    b->noted = false;
 }
 
 /* The record goes last, for the same reason. */

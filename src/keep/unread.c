@@ -223,7 +223,9 @@ void unread_end(struct box *b, enum keep_reason reason)
     box_state(b, &last);
     late_cgroup(k, b->name);
     keeper_unlink(k->sockets, id);
-    note_remove(k, id);
+    if (note_remove(k, id, &err))
+        log_warn("the note of a sandbox that has ended stays", KV("sandbox", id),
+                 KV("error", err.msg));
     put_number(b);
     if (b->layer >= 0) {
         close(TAKE(b->layer, -1));

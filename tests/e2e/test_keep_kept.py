@@ -95,6 +95,39 @@ def test_one_that_is_woken_for_nobody_sleeps_on(start_keeper, note, layer):
         check_wakes(client)
 
 
+@pytest.mark.parametrize("asleep", [True, False], ids=["files-only", "frozen"])
+def test_one_whose_note_cannot_be_removed_stays_paused(start_keeper, note, layer, asleep):
+    """With its note the next keeper would take it for half woken, and end it."""
+    keeper = start_keeper()
+    aside = note("one").with_name("aside")
+    with keeper.client() as client:
+        make_asleep(client)
+        if not asleep:
+            check_wakes(client)
+            client.call("freeze", "one")
+        note("one").rename(aside)
+        note("one").mkdir()             # no file to remove
+        for _ in range(2):
+            with pytest.raises(Refused, match="remove the note") as refused:
+                client.call("thaw", "one")
+            assert refused.value.code != NOT_FOUND
+            state = client.stat("one")
+            assert (state["frozen"], state["asleep"]) == (1, int(asleep)), state
+        note("one").rmdir()
+        aside.rename(note("one"))
+    keeper.kill()
+    keeper.start()
+    with keeper.client() as client:
+        assert client.stat("one")["asleep"] == asleep and layer("one").exists()
+        assert client.call("thaw", "one").state["fresh"] == asleep
+        pid = client.stat("one")["pid"]
+    keeper.kill()
+    keeper.start()
+    with keeper.client() as client:
+        assert client.stat("one")["pid"] == pid
+        assert client.wire("one").run("cat", "file") == "kept\n"
+
+
 def test_one_whose_mount_is_gone_sleeps_until_it_is_back(start_keeper, folder, note, layer):
     source, away = os.path.join(folder, "src"), os.path.join(folder, "away")
     os.mkdir(source)
