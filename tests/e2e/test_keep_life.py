@@ -3,6 +3,7 @@ does not. As a subreaper these tests are what init is elsewhere: orphaned guests
 
 import os
 import pathlib
+import select
 import signal
 import struct
 import subprocess
@@ -295,21 +296,23 @@ def test_a_keeper_killed_while_it_builds_leaves_nothing_half(start_keeper, cove)
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("asleep", [False, True])
-def test_a_keeper_killed_while_one_ends_leaves_nothing(start_keeper, cove, asleep):
-    """However far it was: the next one finishes it, or it is still there."""
+@pytest.mark.parametrize("was", ["running", "frozen", "asleep"])
+def test_a_keeper_killed_while_one_ends_leaves_nothing(start_keeper, cove, was):
+    """However far it was: the next one finishes it, or it is still there, unless its end was told."""
     keeper = start_keeper()
     for n in range(20):
         id = f"e{n}"
         with keeper.client() as client:
             client.create(id)
-            if asleep:
-                client.call("freeze", id, FILES_ONLY)
+            if was != "running":
+                client.call("freeze", id, FILES_ONLY if was == "asleep" else b"")
             client.send(request("kill", id))
             time.sleep(0.0003 * n)
             keeper.kill()
+            told = select.select([client.sock], [], [], 0)[0] and client.sock.recv(1)
         keeper.start()
         with keeper.client() as client:
+            assert not told or not client.list()
             for id in client.list():
                 client.kill(id)
     check_nothing_left(keeper, cove, "e*")
