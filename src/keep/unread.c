@@ -159,7 +159,7 @@ void unread_look(struct box *b)
         pause_consider(k, id);
     k->still = NULL;
     now = box_find(k, id);
-    if (now)
+    if (now && tie_is_of(now, owner))
         now->owner = owner;
     if (!now || now->phase != PHASE_UNREAD)
         log_info("a sandbox can be reached again", KV("sandbox", id));

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from helpers import boxfile
 from helpers.cove import CLEAR, COVE
 from helpers.guest import ROOT
 from helpers.keeper import (
@@ -178,6 +179,38 @@ def test_a_tied_one_does_not_outlive_its_client_and_keeper(start_keeper):
         os.waitpid(pid_of_client, 0)
         wait_until(lambda: gone(pid), "it has ended")
         wait_until(lambda: not cgroups_named(f"box-{full('one').decode()}"), "it is forgotten")
+
+
+def test_a_tied_one_lives_on_when_it_cannot_be_told_whether_its_client_does(start_keeper):
+    """The keeper had no descriptor to look when its client began; until somebody can tell, nobody else gets it."""
+    keeper = start_keeper()
+    made, there = os.pipe()
+    pid_of_client = os.fork()
+    if not pid_of_client:
+        with keeper.client() as client:
+            os.write(there, str(client.create("one", flags=TIED).state["pid"]).encode())
+            signal.pause()
+    pid = int(os.read(made, 20))
+    os.close(made), os.close(there)
+    keeper.kill()
+    record = keeper.place / "boxes" / full("one").decode()
+    schema, kind, items = boxfile.read(record)
+    kept = [(tag, value) for tag, value in items if tag != boxfile.CLIENT_STARTED]
+    assert len(kept) == len(items) - 1
+    boxfile.write(record, schema, kind, kept)
+    keeper.start()
+    with keeper.client() as client:
+        time.sleep(1.2)                 # and looks again
+        assert client.stat("one")["pid"] == pid and not gone(pid)
+        assert client.list() == []
+        with pytest.raises(Refused, match="tied to another program"):
+            client.call("adopt", "one")
+    with keeper.client() as client:
+        assert not gone(pid)            # whoever asked for it has left
+        os.kill(pid_of_client, signal.SIGKILL)
+        os.waitpid(pid_of_client, 0)
+        wait_until(lambda: gone(pid), "it has ended")
+        wait_until(lambda: not record.exists(), "it is forgotten")
 
 
 def test_one_whose_client_died_with_the_keeper_has_ended(start_keeper):
