@@ -311,24 +311,28 @@ static int adopt_one(struct keeper *k, const struct boxfile *r, struct str unkno
     return 0;
 }
 
-/* One that is to be started again died while no keeper ran: pause_adopt_all() finds its note. */
+/* One that is paused, whose note was lost, or that is to be started again died while no keeper ran.
+ * Whoever ends one says in its record that it is not paused before its note goes. */
+static bool is_to_stay(const struct keeper *k, const struct boxfile *r)
+{
+    AUTO(closep) int layer = -1;
+    struct err err;
+
+    if ((!(r->is & BOXFILE_FROZEN) && !(r->order.flags & ORDER_STAY)) || note_exists(k, r->id))
+        return false;
+    layer = layer_open(k->volume, r->name, &err);
+    return layer < 0 || !keep_layer_ended(layer);
+}
+
+/* pause_adopt_all() finds its note. */
 static int keep_files(struct keeper *k, const struct boxfile *r, struct str unknown,
                       struct err *err)
 {
-    struct box b = { .keeper = k,
-                     .order = r->order,
-                     .family = r->family,
-                     .own_template = r->is & BOXFILE_OWN,
-                     .jail.pid = r->pid,
-                     .started = r->started };
-    int result;
+    bool lasting = r->is & BOXFILE_FROZEN;
+    struct boxfile n = *r;
 
-    memcpy(b.id, r->id, sizeof(b.id));
-    memcpy(b.name, r->name, sizeof(b.name));
-    tag_merge(&b.unknown, unknown);
-    result = note_write(&b, false, err);
-    buf_free(&b.unknown);
-    return result;
+    snprintf(n.run_dir, sizeof(n.run_dir), "%s", k->o.run_dir);
+    return note_put(k, &n, unknown, lasting, err) || (lasting && note_sync(k, err)) ? -1 : 0;
 }
 
 /* What is left of one that does not live any more. */
@@ -338,7 +342,7 @@ static void take_away(struct keeper *k, const struct boxfile *r, struct str unkn
     struct err err = { 0 };
     int layer;
 
-    if (r->order.flags & ORDER_STAY && !note_exists(k, r->id) && keep_files(k, r, unknown, &err)) {
+    if (is_to_stay(k, r) && keep_files(k, r, unknown, &err)) {
         err_in(&err, "its files are not noted yet");
         unread_begin(k, r->id, BOXFILE_RECORD, &err, r);
         return;

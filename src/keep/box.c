@@ -246,10 +246,7 @@ static int woken(struct box *b, struct err *err)
         return err_set(err, ERR_CONFLICT, "who woke sandbox %s is gone", b->id);
     b->frozen = b->waking = false;
     b->fresh = true;
-    if (adopt_record(b, err))
-        return -1;
-    pause_forget(b);
-    return 0;
+    return adopt_record(b, err) || pause_forget(b, err) ? -1 : 0;
 }
 
 /* The child said how its building went, by a word or by executing the guest. */

@@ -54,15 +54,20 @@ static void release(struct box *b)
 }
 
 /* The files of one that sleeps have a note and no record, and the note goes before they do:
- * whenever we are killed, something says whose they are. */
+ * whenever we are killed, something says whose they are. The record says that it is not paused, or
+ * the next keeper would take the note for lost. */
 static void forget_note(struct box *b)
 {
-    bool sleeps = b->phase == PHASE_ASLEEP || b->phase == PHASE_WAITING;
+    bool frozen = TAKE(b->frozen, false);
     struct err err;
 
-    if (b->noted && sleeps && adopt_record(b, &err))
+    if ((b->noted || frozen) && adopt_record(b, &err))
         log_warn("not recorded", KV("sandbox", b->id), KV("error", err.msg));
-    pause_forget(b);
+    b->frozen = frozen;
+    if (pause_forget(b, &err))
+        log_warn("the note of a sandbox that ends stays", KV("sandbox", b->id),
+                 KV("error", err.msg));
+    b->noted = false;
 }
 
 /* The record goes last, for the same reason. */

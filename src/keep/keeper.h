@@ -208,7 +208,8 @@ void pause_sleep(struct box *b); /* a paused one, whose processes are gone now *
 int box_resume(struct box *b, uint64_t lifetime_ms, struct err *err);
 void pause_frozen(struct box *b, const struct err *err); /* err NULL: it is */
 void pause_cancel(struct box *b, const char *why); /* one that is under way; else does nothing */
-void pause_forget(struct box *b);                  /* its files are not to be kept any more */
+/* Its files are not to be kept any more. -1: they are, and the next keeper would have it paused. */
+int pause_forget(struct box *b, struct err *err);
 /* One that lives, of which there is this note or none (NULL). 1: it was only half woken. */
 int pause_adopt(struct box *b, const struct boxfile *n);
 int pause_adopt_all(struct keeper *k, struct err *err); /* those without processes */
@@ -225,7 +226,7 @@ int note_sync(const struct keeper *k, struct err *err);
 int note_read(const struct keeper *k, const char *id, struct boxfile *out, struct buf *unknown,
               struct err *err);
 bool note_exists(const struct keeper *k, const char *id);
-void note_remove(const struct keeper *k, const char *id);
+int note_remove(const struct keeper *k, const char *id, struct err *err); /* 0: there is none */
 
 /* source.c: what a sandbox is built on */
 int source_open(struct box *b,
@@ -313,8 +314,9 @@ int adopt_start_time(pid_t pid, uint64_t *out); /* in clock ticks since boot; -1
 
 /* tie.c: a sandbox that is tied to a client ends with it, also when keepers change meanwhile */
 void tie_note(struct box *b, const struct client *c);
-void tie_adopt(struct box *b); /* ends it if its client is gone */
-void tie_tick(struct box *b);  /* looks again where that could not be told */
+bool tie_is_of(const struct box *b, const struct client *c); /* or tied to nobody */
+void tie_adopt(struct box *b);                               /* ends it if its client is gone */
+void tie_tick(struct box *b); /* looks again where that could not be told */
 void tie_forget(struct box *b);
 
 /* strays.c: what a layer says of itself, for the day on which nothing else does */

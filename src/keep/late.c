@@ -72,7 +72,7 @@ void late_delete(struct keeper *k, const char *layer, int mounts, const char *id
 {
     struct late *l = NULL;
 
-    stray_ended(k, layer);
+    stray_ended(k, layer); /* once: when it is tried again its name may be a new sandbox's */
     if (!reaper_hand_over(k, layer, mounts, false)) {
         l = add(k, layer);
         l->mounts = mounts < 0 ? -1 : fcntl(mounts, F_DUPFD_CLOEXEC, 0);

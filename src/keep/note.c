@@ -85,8 +85,9 @@ bool note_exists(const struct keeper *k, const char *id)
            (!faccessat(k->notes, id, F_OK, AT_SYMLINK_NOFOLLOW) || errno != ENOENT);
 }
 
-void note_remove(const struct keeper *k, const char *id)
+int note_remove(const struct keeper *k, const char *id, struct err *err)
 {
-    if (k->notes >= 0)
-        unlinkat(k->notes, id, 0);
+    return k->notes >= 0 && unlinkat(k->notes, id, 0) && errno != ENOENT
+               ? err_sys(err, "remove the note of paused sandbox %s", id)
+               : 0;
 }

@@ -43,7 +43,9 @@ static void go_on(struct box *b)
 {
     struct err err = { 0 };
 
-    pause_forget(b);
+    if (pause_forget(b, &err))
+        log_error("a sandbox that goes on is noted as paused", KV("sandbox", b->id),
+                  KV("error", err.msg));
     if (cgroup_freeze_ask(&b->keeper->cgroups, b->name, false, &err))
         log_error("a sandbox stays frozen", KV("sandbox", b->id), KV("error", err.msg));
 }
@@ -67,10 +69,12 @@ void pause_cancel(struct box *b, const char *why)
     over(b, &err);
 }
 
-void pause_forget(struct box *b)
+int pause_forget(struct box *b, struct err *err)
 {
-    note_remove(b->keeper, b->id);
+    if (note_remove(b->keeper, b->id, err))
+        return -1;
     b->noted = false;
+    return 0;
 }
 
 /* ---- giving memory back ---- */
@@ -172,6 +176,7 @@ static void start_flush(struct keeper *k);
 static void flushed(struct keeper *k, void *arg, const struct err *err)
 {
     const struct batch *f = arg;
+    struct err ignored;
     struct box *b;
 
     /* who joins the next one meanwhile is not taken for one of this: k->flushing still holds */
@@ -192,7 +197,7 @@ static void flushed(struct keeper *k, void *arg, const struct err *err)
     for (size_t i = 0; i < f->n; i++) { /* ended or thawed meanwhile, but noted by the child */
         b = box_find(k, f->ids[i]);
         if (!b || !b->noted)
-            note_remove(k, f->ids[i]);
+            note_remove(k, f->ids[i], &ignored);
     }
     k->flushing = false;
     start_flush(k);
@@ -285,8 +290,9 @@ int box_resume(struct box *b, uint64_t lifetime_ms, struct err *err)
 {
     bool was_frozen = b->frozen;
 
+    if (pause_forget(b, err))
+        return -1;
     pause_cancel(b, "was thawed before it was frozen");
-    pause_forget(b);
     if (b->keeper->cgroups.unified >= 0 && /* else it was never frozen */
         cgroup_freeze_ask(&b->keeper->cgroups, b->name, false, err))
         return -1;

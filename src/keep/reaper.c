@@ -38,6 +38,8 @@ enum {
     SWEEP_MS = 60000,
     AGAIN_MS = 1000,
     QUEUE = 256,
+    LOCK_TRIES = 25,
+    LOCK_WAIT_US = 20000,
 };
 
 static bool layer_is_alive(const char *name, void *arg)
@@ -99,11 +101,43 @@ static int64_t sweep(const struct keeper *k)
     return left > 0 ? AGAIN_MS : SWEEP_MS;
 }
 
-static void delete_one(const struct keeper *k, const char *name)
+/* Whose keeper has just closed it may be held for a moment by a child that it shares it with. */
+static bool lock(int layer)
+{
+    for (int i = 0; flock(layer, LOCK_EX | LOCK_NB); i++) {
+        if (i == LOCK_TRIES)
+            return false;
+        usleep(LOCK_WAIT_US);
+    }
+    return true;
+}
+
+/* A name may be asked for twice, by a keeper that was killed and by the next, and be a new
+ * sandbox's by the time of the second: a layer goes if it says that its sandbox has ended, or,
+ * where it cannot say that, if nobody uses it. layer: open while it is deleted, so that nobody can.
+ */
+static bool may_delete(const struct keeper *k, const char *name, int *layer)
 {
     struct err err;
 
-    if (layer_delete(k->volume, name, &err))
+    if (strncmp(name, "box-", 4) != 0)
+        return true;
+    *layer = layer_open(k->volume, name, &err);
+    if (*layer < 0 && err.code == ERR_NOT_FOUND)
+        return false;
+    if (*layer >= 0 && (keep_layer_ended(*layer) || lock(*layer)))
+        return true;
+    log_error("a layer is not deleted", KV("layer", name),
+              KV("error", *layer < 0 ? err.msg : "it does not say that it has ended, and is used"));
+    return false;
+}
+
+static void delete_one(const struct keeper *k, const char *name)
+{
+    AUTO(closep) int layer = -1;
+    struct err err;
+
+    if (may_delete(k, name, &layer) && layer_delete(k->volume, name, &err))
         log_error("cannot delete a layer", KV("layer", name), KV("error", err.msg));
 }
 
@@ -193,6 +227,14 @@ struct queue {
 
 #define MAY_SWEEP "!" /* no layer's name */
 
+static bool is_queued(const struct queue *q, const char *name)
+{
+    for (size_t i = 0; i < q->n; i++)
+        if (!strcmp(q->names[(q->first + i) % QUEUE], name))
+            return true;
+    return false;
+}
+
 /* Takes one name, and takes down the mounts that came with it at once: memory that a sandbox left
  * in /dev/shm goes with them, and must not wait for other layers. False at the end of the keeper.
  */
@@ -210,7 +252,8 @@ static bool hear(int sock, struct queue *q)
         q->may_sweep = true;
         return true;
     }
-    q->n++;
+    if (!is_queued(q, name)) /* its first turn deletes it; by the second it may be another's */
+        q->n++;
     if (nfds)
         close(mounts);
     return true;
@@ -302,7 +345,6 @@ bool reaper_hand_over(struct keeper *k, const char *layer, int mounts, bool pati
     size_t n = strlen(layer), nfds = mounts < 0 ? 0 : 1;
     int flags = patient ? 0 : MSG_DONTWAIT;
 
-    stray_ended(k, layer); /* whoever finds it from here on may delete it */
     for (int tries = 0; tries < 2 && k->reaper.sock >= 0; tries++) {
         if (fdpass_send(k->reaper.sock, layer, n, &mounts, nfds, flags) > 0 ||
             (nfds && errno == ETOOMANYREFS &&

@@ -1,4 +1,5 @@
-/* tie.c - sandboxes that are tied to a client (`cove run`): they end with it.
+/* tie.c - sandboxes that are tied to a client (`cove run`): they end with it, and are nobody else's
+ * business.
  *
  * While it is connected, the end of its connection says so. A keeper that was restarted has no
  * connection to it, but its process in the sandbox's record: the sandbox goes on while that one
@@ -27,30 +28,53 @@ static void on_end(struct source *s)
     box_end(b, ENDED_LEFT);
 }
 
+bool tie_is_of(const struct box *b, const struct client *c)
+{
+    pid_t pid = b->known ? b->known->client : b->client_pid;
+
+    return !(b->order.flags & ORDER_TIED) || b->owner == c || (pid > 0 && c && pid == c->pid);
+}
+
+/* Ends it if its client is gone. -1: that cannot be told now. */
+static int watch(struct box *b, struct err *err)
+{
+    int fd = -1;
+    enum life life =
+        b->client_pid > 0 ? adopt_process(b->client_pid, b->client_started, &fd, err) : LIFE_ENDED;
+
+    if (life == LIFE_ENDED) {
+        box_end(b, ENDED_LEFT);
+        return 0;
+    }
+    b->client = (struct source){ fd, on_end };
+    if (life == LIFE_LIVES && !loop_add(&b->keeper->loop, &b->client, EPOLLIN, err))
+        return 0;
+    closep(&b->client.fd);
+    b->client.fd = -1;
+    return -1;
+}
+
 void tie_adopt(struct box *b)
 {
     struct err err = { 0 };
-    int fd = -1;
-    enum life life = LIFE_ENDED;
 
-    if (b->client_started)
-        life = adopt_process(b->client_pid, b->client_started, &fd, &err);
-    if (life == LIFE_ENDED) {
-        box_end(b, ENDED_LEFT);
-        return;
-    }
-    b->client = (struct source){ fd, on_end };
-    if (life == LIFE_LIVES && !loop_add(&b->keeper->loop, &b->client, EPOLLIN, &err))
-        return;
-    log_warn("its client cannot be watched yet", KV("sandbox", b->id), KV("error", err.msg));
-    closep(&b->client.fd);
-    b->client.fd = -1;
+    if (watch(b, &err))
+        log_warn("its client cannot be watched yet", KV("sandbox", b->id), KV("error", err.msg));
 }
 
 void tie_tick(struct box *b)
 {
-    if (b->order.flags & ORDER_TIED && !b->owner && b->client.fd < 0)
-        tie_adopt(b);
+    struct err err = { 0 };
+
+    if (!(b->order.flags & ORDER_TIED) || b->client.fd >= 0)
+        return;
+    if (!b->owner)
+        (void)!watch(b, &err);
+    else if (b->client_pid > 0 && !b->client_started) { /* it could not be read yet */
+        tie_note(b, b->owner);
+        if (b->client_started && adopt_record(b, &err))
+            log_warn("not recorded", KV("sandbox", b->id), KV("error", err.msg));
+    }
 }
 
 void tie_forget(struct box *b)

@@ -159,7 +159,7 @@ void unread_look(struct box *b)
         pause_consider(k, id);
     k->still = NULL;
     now = box_find(k, id);
-    if (now)
+    if (now && tie_is_of(now, owner))
         now->owner = owner;
     if (!now || now->phase != PHASE_UNREAD)
         log_info("a sandbox can be reached again", KV("sandbox", id));
@@ -223,7 +223,9 @@ void unread_end(struct box *b, enum keep_reason reason)
     box_state(b, &last);
     late_cgroup(k, b->name);
     keeper_unlink(k->sockets, id);
-    note_remove(k, id);
+    if (note_remove(k, id, &err))
+        log_warn("the note of a sandbox that has ended stays", KV("sandbox", id),
+                 KV("error", err.msg));
     put_number(b);
     if (b->layer >= 0) {
         close(TAKE(b->layer, -1));

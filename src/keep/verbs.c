@@ -238,17 +238,13 @@ static int do_stat(struct verb_call *v, struct err *err)
 
 static int do_adopt(struct verb_call *v, struct err *err)
 {
+    if (!tie_is_of(v->box, v->client))
+        return err_set(err, ERR_CONFLICT, "sandbox %s is tied to another program", v->box->id);
     v->box->owner = v->client; /* also of one that is tied: its client has come back */
     return do_stat(v, err);
 }
 
 static int compare_ids(const void *a, const void *b) { return strcmp(a, b); }
-
-/* Made for a program that runs now, and gone with it: nobody else's business. */
-static bool is_anothers(const struct box *b, const struct client *c)
-{
-    return b->order.flags & ORDER_TIED && (b->owner ? b->owner != c : b->client.fd >= 0);
-}
 
 /* In order of their ids, so that a long list can be read in parts. */
 static int do_list(struct verb_call *v, struct err *err)
@@ -260,7 +256,7 @@ static int do_list(struct verb_call *v, struct err *err)
 
     (void)err;
     list_each(b, &v->keeper->boxes, all)
-        if (strcmp(b->id, v->r->id) > 0 && !is_anothers(b, v->client))
+        if (strcmp(b->id, v->r->id) > 0 && tie_is_of(b, v->client))
             memcpy(all[n++], b->id, ORDER_ID);
     qsort(all, n, sizeof(*all), compare_ids);
     reply.u.list.count = (uint32_t)MIN(n, (size_t)KEEP_LISTED);

@@ -95,6 +95,39 @@ def test_one_that_is_woken_for_nobody_sleeps_on(start_keeper, note, layer):
         check_wakes(client)
 
 
+@pytest.mark.parametrize("asleep", [True, False], ids=["files-only", "frozen"])
+def test_one_whose_note_cannot_be_removed_stays_paused(start_keeper, note, layer, asleep):
+    """With its note the next keeper would take it for half woken, and end it."""
+    keeper = start_keeper()
+    aside = note("one").with_name("aside")
+    with keeper.client() as client:
+        make_asleep(client)
+        if not asleep:
+            check_wakes(client)
+            client.call("freeze", "one")
+        note("one").rename(aside)
+        note("one").mkdir()             # no file to remove
+        for _ in range(2):
+            with pytest.raises(Refused, match="remove the note") as refused:
+                client.call("thaw", "one")
+            assert refused.value.code != NOT_FOUND
+            state = client.stat("one")
+            assert (state["frozen"], state["asleep"]) == (1, int(asleep)), state
+        note("one").rmdir()
+        aside.rename(note("one"))
+    keeper.kill()
+    keeper.start()
+    with keeper.client() as client:
+        assert client.stat("one")["asleep"] == asleep and layer("one").exists()
+        assert client.call("thaw", "one").state["fresh"] == asleep
+        pid = client.stat("one")["pid"]
+    keeper.kill()
+    keeper.start()
+    with keeper.client() as client:
+        assert client.stat("one")["pid"] == pid
+        assert client.wire("one").run("cat", "file") == "kept\n"
+
+
 def test_one_whose_mount_is_gone_sleeps_until_it_is_back(start_keeper, folder, note, layer):
     source, away = os.path.join(folder, "src"), os.path.join(folder, "away")
     os.mkdir(source)
@@ -222,6 +255,36 @@ def test_a_keeper_that_is_out_of_descriptors_ends_nothing(start_keeper):
     with keeper.client() as client:
         assert {id: client.stat(id)["pid"] for id in pids} == pids
         assert all(client.wire(id).run("cat", "file") == "kept\n" for id in pids)
+
+
+# ---- a layer that is asked to be deleted twice
+
+
+@pytest.mark.parametrize("says", ["a record", "nothing"])
+def test_a_name_that_is_deleted_twice_takes_no_new_layer(start_keeper, layer, says):
+    """The reaper of a keeper that was killed comes to it when it is a new sandbox's."""
+    keeper = start_keeper()
+    with keeper.client() as client:
+        reaper = child(keeper, "cove-reaper")
+        client.create("one")
+        os.kill(reaper, signal.SIGSTOP)
+        client.kill("one")
+        assert client.list() == []      # it has been asked for
+    keeper.kill()
+    try:
+        keeper.start()
+        wait_until(lambda: not layer("one").exists(), "it is deleted")
+        pid = make_living(keeper)
+        if says == "nothing":
+            os.removexattr(layer("one"), "trusted.cove.record")
+    finally:
+        ended = os.pidfd_open(reaper)
+        os.kill(reaper, signal.SIGCONT)
+    assert select.select([ended], [], [], 60)[0], "it has done what it was asked for"
+    os.close(ended)
+    with keeper.client() as client:
+        assert client.stat("one")["pid"] == pid and layer("one").exists()
+        assert client.wire("one").run("cat", "file") == "kept\n"
 
 
 # ---- what they were built on is held while no keeper runs

@@ -3,6 +3,7 @@ does not. As a subreaper these tests are what init is elsewhere: orphaned guests
 
 import os
 import pathlib
+import select
 import signal
 import struct
 import subprocess
@@ -10,6 +11,7 @@ import time
 
 import pytest
 
+from helpers import boxfile
 from helpers.cove import CLEAR, COVE
 from helpers.guest import ROOT
 from helpers.keeper import (
@@ -179,6 +181,38 @@ def test_a_tied_one_does_not_outlive_its_client_and_keeper(start_keeper):
         wait_until(lambda: not cgroups_named(f"box-{full('one').decode()}"), "it is forgotten")
 
 
+def test_a_tied_one_lives_on_when_it_cannot_be_told_whether_its_client_does(start_keeper):
+    """The keeper had no descriptor to look when its client began; until somebody can tell, nobody else gets it."""
+    keeper = start_keeper()
+    made, there = os.pipe()
+    pid_of_client = os.fork()
+    if not pid_of_client:
+        with keeper.client() as client:
+            os.write(there, str(client.create("one", flags=TIED).state["pid"]).encode())
+            signal.pause()
+    pid = int(os.read(made, 20))
+    os.close(made), os.close(there)
+    keeper.kill()
+    record = keeper.place / "boxes" / full("one").decode()
+    schema, kind, items = boxfile.read(record)
+    kept = [(tag, value) for tag, value in items if tag != boxfile.CLIENT_STARTED]
+    assert len(kept) == len(items) - 1
+    boxfile.write(record, schema, kind, kept)
+    keeper.start()
+    with keeper.client() as client:
+        time.sleep(1.2)                 # and looks again
+        assert client.stat("one")["pid"] == pid and not gone(pid)
+        assert client.list() == []
+        with pytest.raises(Refused, match="tied to another program"):
+            client.call("adopt", "one")
+    with keeper.client() as client:
+        assert not gone(pid)            # whoever asked for it has left
+        os.kill(pid_of_client, signal.SIGKILL)
+        os.waitpid(pid_of_client, 0)
+        wait_until(lambda: gone(pid), "it has ended")
+        wait_until(lambda: not record.exists(), "it is forgotten")
+
+
 def test_one_whose_client_died_with_the_keeper_has_ended(start_keeper):
     keeper = start_keeper()
     made, there = os.pipe()
@@ -295,21 +329,23 @@ def test_a_keeper_killed_while_it_builds_leaves_nothing_half(start_keeper, cove)
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("asleep", [False, True])
-def test_a_keeper_killed_while_one_ends_leaves_nothing(start_keeper, cove, asleep):
-    """However far it was: the next one finishes it, or it is still there."""
+@pytest.mark.parametrize("was", ["running", "frozen", "asleep"])
+def test_a_keeper_killed_while_one_ends_leaves_nothing(start_keeper, cove, was):
+    """However far it was: the next one finishes it, or it is still there, unless its end was told."""
     keeper = start_keeper()
     for n in range(20):
         id = f"e{n}"
         with keeper.client() as client:
             client.create(id)
-            if asleep:
-                client.call("freeze", id, FILES_ONLY)
+            if was != "running":
+                client.call("freeze", id, FILES_ONLY if was == "asleep" else b"")
             client.send(request("kill", id))
             time.sleep(0.0003 * n)
             keeper.kill()
+            told = select.select([client.sock], [], [], 0)[0] and client.sock.recv(1)
         keeper.start()
         with keeper.client() as client:
+            assert not told or not client.list()
             for id in client.list():
                 client.kill(id)
     check_nothing_left(keeper, cove, "e*")

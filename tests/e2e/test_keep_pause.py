@@ -191,6 +191,26 @@ def test_its_processes_die_while_no_keeper_runs(start_keeper):
         check_files(client)
 
 
+@pytest.mark.parametrize("machine", [False, True], ids=["keeper", "machine"])
+def test_its_note_is_lost_while_no_keeper_runs(start_keeper, cove, layer, note, machine):
+    """Its record says that it was paused."""
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = make_paused(client)
+    keeper.kill()
+    note("one").unlink()
+    if machine:
+        restart_machine(keeper, cove.data, [pid])
+    else:
+        end(pid)
+        keeper.start()
+    with keeper.client() as client:
+        assert client.stat("one")["asleep"] == 1
+        assert note("one").exists() and layer("one").exists()
+        client.call("thaw", "one")
+        check_files(client)
+
+
 @pytest.mark.parametrize("keep_run", [True, False])
 def test_a_restart_of_the_machine(start_keeper, cove, layer, note, keep_run):
     keeper = start_keeper()

@@ -5,7 +5,7 @@ import struct
 
 HEAD = struct.Struct("<4sHHII")
 MAGIC = b"CvBx"
-BOOT, PID, FINGERPRINT = 3, 6, 8
+BOOT, PID, FINGERPRINT, CLIENT_STARTED = 3, 6, 8, 16
 
 
 def sum_of(body):
