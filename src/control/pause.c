@@ -7,7 +7,7 @@
  * RESUMING and is settled as soon as that is possible, by the same table as after a crash:
  *
  *   record     machine: running          paused               only files left
- *   RUNNING    -                         it goes on           (adopt.c ends it)
+ *   RUNNING    -                         it goes on           PAUSED
  *   PAUSING    RUNNING                   PAUSED               PAUSED
  *   PAUSED     it is paused again        -                    -
  *   RESUMING   RUNNING                   PAUSED               PAUSED (RUNNING if it is to restart)
@@ -297,6 +297,17 @@ static int pause_again(struct live *l, struct err *err)
                : 0;
 }
 
+/* Its files are as it was paused, so nothing is lost by going on from them. The table of states has
+ * no way from RUNNING to PAUSED alone. */
+static int save_found_paused(struct live *l, struct err *err)
+{
+    struct event e = control_event_of(&l->s, "paused", "system",
+                                      "its files were found paused, although its record said that "
+                                      "it ran");
+
+    return save_as(l, SANDBOX_PAUSING, NULL, err) || save_paused(l, &e, err) ? -1 : 0;
+}
+
 int pause_settle(struct live *l, const struct machine_state *m, struct err *err)
 {
     struct provider *p = l->control->provider;
@@ -304,7 +315,10 @@ int pause_settle(struct live *l, const struct machine_state *m, struct err *err)
     bool anew = false;
 
     switch ((enum sandbox_state)l->s.state) {
-    case SANDBOX_RUNNING: return m->paused ? p->ops->resume(p, l->s.id, 0, &anew, err) : 0;
+    case SANDBOX_RUNNING:
+        if (m->asleep)
+            return save_found_paused(l, err);
+        return m->paused ? p->ops->resume(p, l->s.id, 0, &anew, err) : 0;
     case SANDBOX_PAUSING:
         if (m->paused)
             return save_paused(l, &e, err);

@@ -485,7 +485,7 @@ TEST(one_without_processes_starts_again_on_its_files) { run(restarted, 0); }
 
 /* ---- after a crash ---- */
 
-enum was { RUNS, STANDS, SLEEPS };
+enum was { RUNS, STANDS, SLEEPS, ASTRAY };
 
 static struct {
     enum sandbox_state row;
@@ -528,6 +528,8 @@ static void crashed(void)
         CHECK_INT(w.fake->ops->pause(w.fake, crashed_id, false, &flush_us, &err), 0);
     if (crash.machine == SLEEPS)
         provider_fake_sleep(w.fake, crashed_id);
+    if (crash.machine == ASTRAY)
+        provider_fake_astray(w.fake, crashed_id);
     sandbox_finish(&row);
     open_control();
 }
@@ -559,16 +561,17 @@ TEST(whatever_a_crash_leaves_is_finished_or_undone)
 {
     static const enum sandbox_state R = SANDBOX_RUNNING, P = SANDBOX_PAUSED, E = SANDBOX_ENDED;
     const struct {
-        enum sandbox_state row, becomes[3]; /* the machine runs, stands still, has files only */
+        /* the machine runs, stands still, has files only, was found by its files alone */
+        enum sandbox_state row, becomes[4];
     } table[] = {
-        { SANDBOX_RUNNING, { R, R, E } },
-        { SANDBOX_PAUSING, { R, P, P } },
-        { SANDBOX_PAUSED, { P, P, P } },
-        { SANDBOX_RESUMING, { R, P, P } },
+        { SANDBOX_RUNNING, { R, R, P, E } },
+        { SANDBOX_PAUSING, { R, P, P, P } },
+        { SANDBOX_PAUSED, { P, P, P, P } },
+        { SANDBOX_RESUMING, { R, P, P, P } },
     };
 
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        for (int m = RUNS; m <= SLEEPS; m++) {
+        for (int m = RUNS; m <= ASTRAY; m++) {
             struct frame f = { .fn = settled, .lasts = true };
 
             crash.row = table[i].row;
@@ -577,6 +580,24 @@ TEST(whatever_a_crash_leaves_is_finished_or_undone)
             set("pool.size=0");
             test_co(frame, &f);
         }
+}
+
+static void told_why(void)
+{
+    settled();
+    CHECK_STR(events_of(crashed_id), "created started paused restarted paused");
+}
+
+/* As an older backup says, or a power loss that forgot that a note was removed. */
+TEST(one_that_was_found_paused_says_so)
+{
+    struct frame f = { .fn = told_why, .lasts = true };
+
+    crash.row = SANDBOX_RUNNING;
+    crash.machine = SLEEPS;
+    crash.becomes = SANDBOX_PAUSED;
+    set("pool.size=0");
+    test_co(frame, &f);
 }
 
 static int unreachable_now(void) { return control_unreachable(w.c, crashed_id) != NULL; }
