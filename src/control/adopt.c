@@ -243,7 +243,8 @@ static int settle(struct live *l, bool machine, struct err *err)
     }
     if ((end || kept) &&
         life_end(l, "system",
-                 kept > 0 ? "itself: the computer was restarted while it ran" : gone_reason(l),
+                 kept > 0 ? "itself: its machine was gone, and only its files were found"
+                          : gone_reason(l),
                  machine, err))
         *err = (struct err){ 0 }; /* it is a leftover now */
     return 0;

@@ -365,7 +365,7 @@ def test_with_its_record_one_that_ran_has_ended_with_the_machine(world, ann):
     assert world.orphans() == {}
     assert [world.state(box["id"]) for box in boxes] == ["ended", "paused", "paused"]
     assert world.state(again["id"]) == "ended"
-    assert "the computer was restarted" in world.ok("GET", f"/v1/sandboxes/{runs['id']}")["reason"]
+    assert "only its files were found" in world.ok("GET", f"/v1/sandboxes/{runs['id']}")["reason"]
     for box, text in (frozen, "frozen"), (asleep, "asleep"):
         world.ok("POST", f"/v1/sandboxes/{box['id']}/resume", {}, key=ann)
         assert world.run(box, "cat /home/user/file", key=ann) == text

@@ -544,6 +544,7 @@ static void settled(void)
     if (crash.becomes == SANDBOX_ENDED) {
         CHECK(b == NULL);
         CHECK_INT(machines(), 0);
+        CHECK(strstr(last_reason(), "only its files were found"));
         return;
     }
     CHECK(b != NULL);
