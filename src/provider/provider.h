@@ -45,6 +45,7 @@ enum machine_event_kind {
     MACHINE_ENDED,
     MACHINE_DOWN,        /* asleep now, and nobody asked for that; filled as for ENDED */
     MACHINE_UNREACHABLE, /* as adopt() says, of one that was known; text says why */
+    MACHINE_ASTRAY,      /* the same: its files are there; has it ended? Its record knows */
     MACHINE_LOST,
     MACHINE_REGAINED
 };
