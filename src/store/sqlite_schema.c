@@ -90,6 +90,7 @@ const struct migration sqlite_migrations[] = {
     { "CREATE TABLE orphans ("
       " id TEXT PRIMARY KEY,"
       " found_ms INTEGER NOT NULL,"
+      " kept_ms INTEGER NOT NULL,"
       " reason TEXT NOT NULL) STRICT, WITHOUT ROWID;" },
     {},
 };
