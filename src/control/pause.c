@@ -364,12 +364,13 @@ void pause_wait(struct live *l, int64_t ms)
     life_arm(l);
 }
 
-/* Of one that a former server paused. */
+/* Of one that a former server paused. What cannot be is of a clock that somebody has set, as in
+ * deadline_of(): then all of its time begins again. So it does after it has passed without us. */
 int64_t pause_deadline(const struct live *l)
 {
-    int64_t left = l->s.end_ms ? l->s.end_ms - control_wall_ms() : retention_ms();
+    int64_t all = retention_ms(), left = l->s.end_ms ? l->s.end_ms - control_wall_ms() : all;
 
-    return retention_ms() ? co_now() + MAX(left, (int64_t)0) : NEVER;
+    return all ? co_now() + (left >= 0 && left <= all ? left : all) : NEVER;
 }
 
 /* ---- by request ---- */

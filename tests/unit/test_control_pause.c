@@ -314,6 +314,40 @@ TEST(a_paused_one_is_kept_as_long_as_was_said)
     set("control.paused-retention-s=0");
 }
 
+static int64_t moved_ms; /* so far off is the clock at the next start */
+
+static void clock_was_set(void)
+{
+    struct sandbox *b = paused(), row = { 0 };
+    struct err err = { 0 };
+    char id[SANDBOX_ID + 1];
+
+    memcpy(id, b->id, sizeof(id));
+    sandbox_copy(&row, b);
+    control_close(w.c);
+    w.c = NULL;
+    row.end_ms -= moved_ms;
+    CHECK_INT(w.store->ops->sandbox_save(w.store, &row, SANDBOX_PAUSED, NULL, &err), 0);
+    sandbox_finish(&row);
+    open_control();
+    co_sleep(co_in(5));
+    CHECK_INT(sandboxes(), 1);
+    CHECK_INT(machines(), 1);
+    CHECK(control_left_ms(found(id)) > 86000000 && control_left_ms(found(id)) <= 86400000);
+}
+
+TEST(a_clock_that_was_set_ends_no_paused_one)
+{
+    struct frame f = { .fn = clock_was_set, .lasts = true };
+    const int64_t year = 365 * (int64_t)86400000;
+
+    set("pool.size=0");
+    set("control.paused-retention-s=86400");
+    for (moved_ms = -year; moved_ms <= year; moved_ms += year)
+        test_co(frame, &f);
+    set("control.paused-retention-s=0");
+}
+
 /* ---- failures ---- */
 
 /* A mount's directory is gone, say: the machine is not. */
