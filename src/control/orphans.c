@@ -4,6 +4,8 @@
  *
  *   no record, and the machine    what becomes of it
  *   is ours, and unclaimed        nobody was ever told of it: back into the pool, or ended
+ *   waited in a former release    the same, in the store that this one used; in another one, set
+ *                                 aside: that a machine waited says its lifetime alone
  *   is anything else              set aside
  *   a record that says ended      ended: the record is the witness
  *
@@ -185,7 +187,7 @@ static enum fate judge(struct control *c, const char *ref, const struct machine_
         snprintf(why, ORPHAN_REASON, "its record cannot be looked for: %.120s", err.msg);
     else if (*m->unreachable)
         snprintf(why, ORPHAN_REASON, "no record knows it, and %.140s", m->unreachable);
-    else if (mark->claim == ORDER_CLAIM_UNKNOWN && pool_marked(m))
+    else if (mark->claim == ORDER_CLAIM_UNKNOWN && pool_marked(m) && c->former)
         return END_IT;
     else if (mark->claim == ORDER_CLAIM_UNKNOWN)
         snprintf(why, ORPHAN_REASON, "no record knows it; a former release made it");

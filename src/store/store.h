@@ -17,6 +17,9 @@
 struct store;
 
 #define STORE_MARK "mark" /* a value: names this store, until it is put back from a backup */
+/* A value: the first STORE_MARK of one that a release without marks had used; other stores have
+ * none. */
+#define STORE_FORMER "former"
 
 enum { ORPHAN_REASON = 200 };
 

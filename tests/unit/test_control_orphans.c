@@ -64,6 +64,24 @@ static void waited(void)
     machine();
 }
 
+static void waited_in_this_store(void)
+{
+    char name[ORDER_ID];
+    struct err err = { 0 };
+
+    value_of(STORE_MARK, name);
+    CHECK_INT(w.store->ops->value_set(w.store, STORE_FORMER, str_of(name), &err), 0);
+    waited();
+}
+
+static void waited_before_a_restore(void)
+{
+    struct err err = { 0 };
+
+    CHECK_INT(w.store->ops->value_set(w.store, STORE_FORMER, STR("another"), &err), 0);
+    waited();
+}
+
 static void stand_still(bool asleep)
 {
     struct err err = { 0 };
@@ -212,7 +230,17 @@ static void none_left(void)
 }
 
 TEST(one_that_nobody_was_told_of_is_ended) { start(unclaimed, none_left, 0); }
-TEST(and_one_that_waited_in_a_former_release_if_none_is_wanted) { start(waited, none_left, 0); }
+TEST(and_one_that_waited_in_a_former_release_if_none_is_wanted)
+{
+    start(waited_in_this_store, none_left, 0);
+}
+
+TEST(but_not_if_another_store_may_have_told_somebody)
+{
+    start(waited, is_old, 0);
+    start(waited, is_old, 4);
+    start(waited_before_a_restore, is_old, 4);
+}
 
 static void is_used(void)
 {

@@ -369,7 +369,18 @@ static void one_left(void) { CHECK_INT(machines(), 1); }
 
 TEST(one_with_a_name_that_is_not_ours_is_left_alone) { start(foreign, one_left, 0); }
 
-static void waiting(void) { machine_of(3600000 + 600000 + 777, NETWORK_OPEN); }
+/* As a release left it that marked no machines, with this store. */
+static void waited(int64_t network)
+{
+    AUTO(buf_free) struct buf mark = { 0 };
+    struct err err = { 0 };
+
+    CHECK_INT(w.store->ops->value_once(w.store, STORE_MARK, STR("mark0"), &mark, &err), 0);
+    CHECK_INT(w.store->ops->value_set(w.store, STORE_FORMER, buf_str(&mark), &err), 0);
+    machine_of(3600000 + 600000 + 777, network);
+}
+
+static void waiting(void) { waited(NETWORK_OPEN); }
 
 static void is_used(void)
 {
@@ -383,7 +394,7 @@ TEST(one_that_waited_in_the_pool_waits_again) { start(waiting, is_used, 1); }
 
 TEST(unless_the_pool_wants_none) { start(waiting, none_left, 0); }
 
-static void waiting_elsewhere(void) { machine_of(3600000 + 600000 + 777, NETWORK_NONE); }
+static void waiting_elsewhere(void) { waited(NETWORK_NONE); }
 
 static int not_stranger(void *arg, const char *ref)
 {
