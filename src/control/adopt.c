@@ -2,8 +2,9 @@
  *
  *   record            machine   what becomes of them
  *   RUNNING           there     adopted; the deadline from the provider's, whose clock ran on
- *   RUNNING           files     ended: it ran when the computer was restarted; or started again,
- *                               if it is to be (restart.c)
+ *   RUNNING           files     paused: somebody had paused it, and the record is of before that;
+ *                               or started again, if it is to be (restart.c)
+ *   RUNNING           astray    ended: nothing says that its files were to stay
  *   PAUSED            there     adopted; its files are enough
  *   PAUSING, RESUMING there     as the machine is: paused or running (pause.c)
  *   CREATING          there     undone: its client never heard of it
@@ -194,8 +195,6 @@ static int keep(struct live *l, struct err *err)
         restart_note(l, NULL, err))
         return -1;
     adopt_reachable(l);
-    if (m.asleep && l->s.state == SANDBOX_RUNNING)
-        return ENDED_WITH_MACHINE;
     if (!m.asleep)
         l->s.limits = m.limits;
     mark_see(l, &m);
@@ -244,7 +243,8 @@ static int settle(struct live *l, bool machine, struct err *err)
     }
     if ((end || kept) &&
         life_end(l, "system",
-                 kept > 0 ? "itself: the computer was restarted while it ran" : gone_reason(l),
+                 kept > 0 ? "itself: its machine was gone, and only its files were found"
+                          : gone_reason(l),
                  machine, err))
         *err = (struct err){ 0 }; /* it is a leftover now */
     return 0;

@@ -246,9 +246,16 @@ static int learn(struct store *s, const char *name, char **out, struct err *err)
  * whoever was told of a sandbox has a record of it. */
 static int learn_node(struct store *s, void *arg, struct err *err)
 {
+    AUTO(buf_free) struct buf former = { 0 };
     struct control *c = arg;
 
-    return learn(s, "node", &c->node, err) || learn(s, STORE_MARK, &c->mark, err) ? -1 : 0;
+    if (learn(s, "node", &c->node, err) || learn(s, STORE_MARK, &c->mark, err))
+        return -1;
+    if (s->ops->value_get(s, STORE_FORMER, &former, err) && err->code != ERR_NOT_FOUND)
+        return -1;
+    *err = (struct err){ 0 };
+    c->former = str_is(buf_str(&former), c->mark);
+    return 0;
 }
 
 static char **copy_list(const char *const *list)

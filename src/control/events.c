@@ -183,6 +183,22 @@ static void machine_unreachable(const struct told *t)
     live_unlock(l);
 }
 
+/* Its files are all that a keeper found of it: it has ended if it ran, and if it was paused they
+ * are enough. */
+static void machine_astray(const struct told *t)
+{
+    AUTO(live_releasep) struct live *l = table_hold(t->control, t->ref);
+    struct err err = { 0 };
+
+    if (!l && pool_ended(t->control, t->ref)) /* it waited, for nobody */
+        leftover_machine(t->control, t->ref);
+    if (!l || live_lock(l, &err))
+        return;
+    if (l->s.state != SANDBOX_ENDING && l->s.state != SANDBOX_ENDED)
+        adopt_look(l);
+    live_unlock(l);
+}
+
 static void handle(void *arg)
 {
     struct told *t = arg;
@@ -192,6 +208,7 @@ static void handle(void *arg)
     case MACHINE_DOWN: machine_down(t); break;
     case MACHINE_LIMIT: limit_met(t); break;
     case MACHINE_UNREACHABLE: machine_unreachable(t); break;
+    case MACHINE_ASTRAY: machine_astray(t); break;
     case MACHINE_LOST: log_warn("the provider has lost touch with its machines"); break;
     case MACHINE_REGAINED:
         log_info("the provider has its machines again");

@@ -109,7 +109,8 @@ struct control {
     const char *create_fault; /* borrowed; NULL: none */
     char **allow_mounts;      /* NULL-terminated; NULL: none */
     bool ephemeral, no_network, one_user, closing;
-    bool deaf; /* to the provider's events: we are about to be gone */
+    bool deaf;   /* to the provider's events: we are about to be gone */
+    bool former; /* the store is the one that a release without marks used */
 
     struct list all;
     struct list by_id[TABLE_BUCKETS], by_uuid[TABLE_BUCKETS], by_key[TABLE_BUCKETS];

@@ -4,11 +4,16 @@
  *
  *   no record, and the machine    what becomes of it
  *   is ours, and unclaimed        nobody was ever told of it: back into the pool, or ended
+ *   waited in a former release    the same, in the store that this one used; in another one, set
+ *                                 aside: that a machine waited says its lifetime alone
  *   is anything else              set aside
  *   a record that says ended      ended: the record is the witness
  *
  * One that is set aside is served to nobody. Its deadline and its limits hold, which the provider
- * watches over, and it counts as a sandbox. An admin lists, adopts or ends it. */
+ * watches over, and it counts as a sandbox. An admin lists, adopts or ends it.
+ *
+ * How long it has been kept is the time for which servers have run with it: setting the clock on
+ * the wall ends nothing. It is written down every hour and at an orderly end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,13 +21,14 @@
 #include "base/mem.h"
 #include "control/impl.h"
 
-enum { RETRY_MS = 10000, LOOK_MS = 60000 };
+enum { RETRY_MS = 10000, LOOK_MS = 60000, WRITE_MS = 3600000 };
 
 struct set_aside {
     struct list in;
     char id[SANDBOX_ID + 1];
-    int64_t found_ms; /* unix */
-    int64_t again;    /* monotonic: ending it has failed */
+    int64_t found_ms;       /* unix, for people */
+    int64_t kept_ms, since; /* it had been kept for so long at `since`, monotonic */
+    int64_t again;          /* monotonic: ending it has failed */
     char reason[ORPHAN_REASON];
     bool busy; /* somebody adopts or ends it */
 };
@@ -39,11 +45,14 @@ static struct set_aside *find(struct control *c, struct str id)
 
 bool orphans_know(struct control *c, const char *ref) { return find(c, str_of(ref)); }
 
-static int64_t until_of(const struct set_aside *o)
+static int64_t kept_of(const struct set_aside *o) { return o->kept_ms + (co_now() - o->since); }
+
+/* NEVER: it is kept for ever. */
+static int64_t left_of(const struct set_aside *o)
 {
     int64_t s = control_limits.orphan_retention_s;
 
-    return s ? o->found_ms + s * 1000 : 0;
+    return s ? MAX(s * 1000 - kept_of(o), (int64_t)0) : NEVER;
 }
 
 /* ---- in the store ---- */
@@ -99,12 +108,14 @@ static void set_aside(struct control *c, const char *id, const char *reason,
 
     for (size_t i = 0; i < known->n; i++)
         if (!strcmp(known->items[i].id, id))
-            row.found_ms = known->items[i].found_ms;
+            row = known->items[i];
     snprintf(o->id, sizeof(o->id), "%s", id);
     snprintf(o->reason, sizeof(o->reason), "%s", reason);
     memcpy(row.id, o->id, sizeof(row.id));
     memcpy(row.reason, o->reason, sizeof(row.reason));
     o->found_ms = row.found_ms;
+    o->kept_ms = MAX(row.kept_ms, (int64_t)0);
+    o->since = co_now();
     list_push(&c->orphans, &o->in);
     c->norphans++;
     log_warn("a machine that the database does not know is set aside (cove orphans)",
@@ -176,7 +187,7 @@ static enum fate judge(struct control *c, const char *ref, const struct machine_
         snprintf(why, ORPHAN_REASON, "its record cannot be looked for: %.120s", err.msg);
     else if (*m->unreachable)
         snprintf(why, ORPHAN_REASON, "no record knows it, and %.140s", m->unreachable);
-    else if (mark->claim == ORDER_CLAIM_UNKNOWN && pool_marked(m))
+    else if (mark->claim == ORDER_CLAIM_UNKNOWN && pool_marked(m) && c->former)
         return END_IT;
     else if (mark->claim == ORDER_CLAIM_UNKNOWN)
         snprintf(why, ORPHAN_REASON, "no record knows it; a former release made it");
@@ -237,9 +248,9 @@ void orphans_settle(struct control *c, const char *(*each)(void *arg, size_t i),
 
 static int64_t due_of(const struct set_aside *o)
 {
-    int64_t until = until_of(o), left = MAX(until - control_wall_ms(), (int64_t)0);
+    int64_t left = left_of(o);
 
-    return !until || o->busy ? NEVER : MAX(co_in(left), o->again);
+    return left == NEVER || o->busy ? NEVER : MAX(co_in(left), o->again);
 }
 
 static int end_one(struct control *c, const char *id, const char *why, struct err *err)
@@ -279,9 +290,40 @@ static struct set_aside *next_due(struct control *c, int64_t *at)
     return first;
 }
 
+static int put_all(struct store *s, void *arg, struct err *err)
+{
+    const struct rows *r = arg;
+
+    for (size_t i = 0; i < r->n; i++)
+        if (s->ops->orphan_put(s, &r->items[i], err))
+            return -1;
+    return 0;
+}
+
+/* What has ended meanwhile may be a row again: that goes at the next start. */
+static void write_times(struct control *c)
+{
+    struct rows all = { .items = xcalloc(c->norphans + 1, sizeof(*all.items)) };
+    const struct set_aside *o;
+    struct err err = { 0 };
+
+    list_each(o, &c->orphans, in) {
+        struct orphan_row *row = &all.items[all.n++];
+
+        *row = (struct orphan_row){ .found_ms = o->found_ms, .kept_ms = kept_of(o) };
+        memcpy(row->id, o->id, sizeof(row->id));
+        memcpy(row->reason, o->reason, sizeof(row->reason));
+    }
+    if (all.n && control_store(c, put_all, &all, &err) < 0)
+        log_warn("how long machines have been set aside is not written down",
+                 KV("error", err.msg));
+    free(all.items);
+}
+
 void orphans_serve(void *control)
 {
     struct control *c = control;
+    int64_t written = co_now();
 
     while (!c->closing && !co_cancelled()) {
         int64_t at;
@@ -289,7 +331,12 @@ void orphans_serve(void *control)
         char id[SANDBOX_ID + 1], why[96];
         struct err err = { 0 };
 
-        if (!o || at > co_now()) { /* not for longer than the clock on the wall may be wrong */
+        if (co_now() - written >= WRITE_MS) {
+            write_times(c);
+            written = co_now();
+            continue;
+        }
+        if (!o || at > co_now()) { /* one that is busy now may be due when it is not */
             if (co_sleep(MIN(at, co_in(LOOK_MS))))
                 return;
             continue;
@@ -309,6 +356,7 @@ void orphans_finish(struct control *c)
 {
     struct set_aside *o;
 
+    write_times(c);
     list_each(o, &c->orphans, in)
         drop(c, o);
 }
@@ -318,10 +366,12 @@ void orphans_finish(struct control *c)
 static void look(struct control *c, const struct set_aside *o, struct orphan *out)
 {
     struct provider *p = c->provider;
+    int64_t left = left_of(o);
     struct err err = { 0 };
     char id[SANDBOX_ID + 1];
 
-    *out = (struct orphan){ .found_ms = o->found_ms, .until_ms = until_of(o) };
+    *out = (struct orphan){ .found_ms = o->found_ms,
+                            .until_ms = left == NEVER ? 0 : control_wall_ms() + left };
     memcpy(id, o->id, sizeof(id));
     memcpy(out->id, id, sizeof(id));
     memcpy(out->reason, o->reason, sizeof(out->reason));

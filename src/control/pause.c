@@ -7,7 +7,7 @@
  * RESUMING and is settled as soon as that is possible, by the same table as after a crash:
  *
  *   record     machine: running          paused               only files left
- *   RUNNING    -                         it goes on           (adopt.c ends it)
+ *   RUNNING    -                         it goes on           PAUSED
  *   PAUSING    RUNNING                   PAUSED               PAUSED
  *   PAUSED     it is paused again        -                    -
  *   RESUMING   RUNNING                   PAUSED               PAUSED (RUNNING if it is to restart)
@@ -297,6 +297,17 @@ static int pause_again(struct live *l, struct err *err)
                : 0;
 }
 
+/* Its files are as it was paused, so nothing is lost by going on from them. The table of states has
+ * no way from RUNNING to PAUSED alone. */
+static int save_found_paused(struct live *l, struct err *err)
+{
+    struct event e = control_event_of(&l->s, "paused", "system",
+                                      "its files were found paused, although its record said that "
+                                      "it ran");
+
+    return save_as(l, SANDBOX_PAUSING, NULL, err) || save_paused(l, &e, err) ? -1 : 0;
+}
+
 int pause_settle(struct live *l, const struct machine_state *m, struct err *err)
 {
     struct provider *p = l->control->provider;
@@ -304,7 +315,10 @@ int pause_settle(struct live *l, const struct machine_state *m, struct err *err)
     bool anew = false;
 
     switch ((enum sandbox_state)l->s.state) {
-    case SANDBOX_RUNNING: return m->paused ? p->ops->resume(p, l->s.id, 0, &anew, err) : 0;
+    case SANDBOX_RUNNING:
+        if (m->asleep)
+            return save_found_paused(l, err);
+        return m->paused ? p->ops->resume(p, l->s.id, 0, &anew, err) : 0;
     case SANDBOX_PAUSING:
         if (m->paused)
             return save_paused(l, &e, err);
@@ -350,12 +364,13 @@ void pause_wait(struct live *l, int64_t ms)
     life_arm(l);
 }
 
-/* Of one that a former server paused. */
+/* Of one that a former server paused. What cannot be is of a clock that somebody has set, as in
+ * deadline_of(): then all of its time begins again. So it does after it has passed without us. */
 int64_t pause_deadline(const struct live *l)
 {
-    int64_t left = l->s.end_ms ? l->s.end_ms - control_wall_ms() : retention_ms();
+    int64_t all = retention_ms(), left = l->s.end_ms ? l->s.end_ms - control_wall_ms() : all;
 
-    return retention_ms() ? co_now() + MAX(left, (int64_t)0) : NEVER;
+    return all ? co_now() + (left >= 0 && left <= all ? left : all) : NEVER;
 }
 
 /* ---- by request ---- */

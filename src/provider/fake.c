@@ -372,7 +372,7 @@ static int resume(struct provider *p, const char *ref, uint64_t lifetime_ms, boo
         m->state.limits.lifetime_ms = lifetime_ms;
     else if (m->state.paused)
         m->deadline = m->left == NEVER ? NEVER : co_now() + m->left;
-    m->state.paused = m->state.asleep = false;
+    m->state.paused = m->state.asleep = m->state.astray = false;
     if (lifetime_ms)
         set_lifetime(f, m);
     co_cond_wake(&f->changed);
@@ -521,6 +521,17 @@ void provider_fake_sleep(struct provider *p, const char *ref)
     if (!m || !m->state.paused)
         abort(); /* a test that names no paused machine would test nothing */
     m->state.asleep = true;
+}
+
+void provider_fake_astray(struct provider *p, const char *ref)
+{
+    struct machine *m = find(of(p), ref);
+
+    if (!m)
+        abort(); /* a test that names no machine would test nothing */
+    m->deadline = NEVER;
+    m->left = (int64_t)m->state.limits.lifetime_ms;
+    m->state.paused = m->state.asleep = m->state.astray = true;
 }
 
 void provider_fake_unreachable(struct provider *p, const char *ref, const char *why)

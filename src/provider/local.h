@@ -58,6 +58,7 @@ void local_state(const struct keep_state *s, struct machine_state *out);
 void local_event(struct local *l, const struct keep_reply *e);
 void local_emit(struct local *l, enum machine_event_kind kind);
 void local_unreachable(struct local *l, struct machine *m, const char *why);
+void local_astray(struct local *l, struct machine *m);
 /* It is not there any more, and nobody told us. Forgets it. */
 void local_gone(struct local *l, struct machine *m, const char *reason, const char *text);
 

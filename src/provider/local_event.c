@@ -138,6 +138,11 @@ void local_unreachable(struct local *l, struct machine *m, const char *why)
                 .kind = MACHINE_UNREACHABLE, .ref = m->ref, .limit = LIMIT_NONE, .text = why });
 }
 
+void local_astray(struct local *l, struct machine *m)
+{
+    emit(l, &(struct machine_event){ .kind = MACHINE_ASTRAY, .ref = m->ref, .limit = LIMIT_NONE });
+}
+
 void local_gone(struct local *l, struct machine *m, const char *reason, const char *text)
 {
     struct machine_event e = {

@@ -215,8 +215,10 @@ static void hang_up(struct local *l)
 
 /* ---- finding the next keeper ---- */
 
-/* 0 it is ours, 1 it is gone, -1 the keeper is. */
-static int claim(struct local *l, const char *ref, char why[static 256])
+enum claimed { CLAIMED, CLAIM_GONE, CLAIM_ASTRAY, CLAIM_NO_KEEPER };
+
+/* why: it cannot be reached, for this reason. */
+static enum claimed claim(struct local *l, const char *ref, char why[static 256])
 {
     struct keep_request q = { .verb = KEEP_ADOPT };
     struct keep_reply reply;
@@ -226,18 +228,18 @@ static int claim(struct local *l, const char *ref, char why[static 256])
     for (;;) {
         enum ask r = local_ask(l, &q, &reply, NULL, NULL, co_in(provider_limits.answer_ms), &err);
 
-        if (r == ASK_DONE && reply.u.state.astray) /* its files are all that was found */
-            return 1;
+        if (r == ASK_DONE && reply.u.state.astray)
+            return CLAIM_ASTRAY;
         if (r == ASK_DONE) {
             memcpy(why, reply.u.state.unreadable, sizeof(reply.u.state.unreadable));
-            return 0;
+            return CLAIMED;
         }
         if (r != ASK_REFUSED || l->keep.fd < 0)
-            return -1;
+            return CLAIM_NO_KEEPER;
         if (provider_gone(&l->provider, ref, &err))
-            return 1;
+            return CLAIM_GONE;
         if (co_sleep(co_in(ENDING_MS))) /* it is ending: nobody told us, so look again */
-            return -1;
+            return CLAIM_NO_KEEPER;
     }
 }
 
@@ -250,12 +252,14 @@ static void regain(void *arg)
 
     for (size_t i = 0; i < n && l->epoch == epoch && !l->closing; i++) {
         char why[256] = "";
-        int r = claim(l, refs[i], why);
+        enum claimed r = claim(l, refs[i], why);
         struct machine *m = local_find(l, refs[i]);
 
-        if (r > 0 && m && l->epoch == epoch)
+        if (r == CLAIM_GONE && m && l->epoch == epoch)
             local_gone(l, m, "itself", "it ended while no keeper ran");
-        else if (!r && m && *why)
+        else if (r == CLAIM_ASTRAY && m && l->epoch == epoch)
+            local_astray(l, m);
+        else if (r == CLAIMED && m && *why)
             local_unreachable(l, m, why);
     }
     if (l->epoch == epoch && l->keep.fd >= 0 && !l->closing) {

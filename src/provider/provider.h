@@ -45,6 +45,7 @@ enum machine_event_kind {
     MACHINE_ENDED,
     MACHINE_DOWN,        /* asleep now, and nobody asked for that; filled as for ENDED */
     MACHINE_UNREACHABLE, /* as adopt() says, of one that was known; text says why */
+    MACHINE_ASTRAY,      /* the same: its files are there; has it ended? Its record knows */
     MACHINE_LOST,
     MACHINE_REGAINED
 };
@@ -136,6 +137,8 @@ void provider_fake_fail(struct provider *p, const char *op, enum err_code code, 
 void provider_fake_delay(struct provider *p, const char *op, int64_t ms);
 /* A paused one loses its processes, as by a restart of the computer. */
 void provider_fake_sleep(struct provider *p, const char *ref);
+/* The same of any, and all that was found of it is its files. */
+void provider_fake_astray(struct provider *p, const char *ref);
 /* What was written of it cannot be read, for this reason; "": it can again. */
 void provider_fake_unreachable(struct provider *p, const char *ref, const char *why);
 /* It is not there any more, and nobody is told. */

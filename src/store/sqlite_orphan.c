@@ -1,4 +1,5 @@
-/* sqlite_orphan.c - machines that no sandbox's row knows, in SQLite: since when, and why. */
+/* sqlite_orphan.c - machines that no sandbox's row knows, in SQLite: since when, for how long, and
+ * why. */
 #include "store/sqlite.h"
 
 int sqlite_orphan_put(struct store *s, const struct orphan_row *o, struct err *err)
@@ -9,6 +10,7 @@ int sqlite_orphan_put(struct store *s, const struct orphan_row *o, struct err *e
 
     query_text(&q, o->id);
     query_int(&q, o->found_ms);
+    query_int(&q, o->kept_ms);
     query_text(&q, o->reason);
     return query_run(&q, err) < 0 ? -1 : 0;
 }
@@ -25,6 +27,7 @@ int sqlite_orphan_list(struct store *s, store_orphan_fn *fn, void *arg, struct e
         if (r < 0 || query_get_chars(&q, o.id, sizeof(o.id), err))
             return -1;
         o.found_ms = query_get_int(&q);
+        o.kept_ms = query_get_int(&q);
         if (query_get_chars(&q, o.reason, sizeof(o.reason), err))
             return -1;
         stop = fn(arg, &o);

@@ -90,7 +90,17 @@ const struct migration sqlite_migrations[] = {
     { "CREATE TABLE orphans ("
       " id TEXT PRIMARY KEY,"
       " found_ms INTEGER NOT NULL,"
-      " reason TEXT NOT NULL) STRICT, WITHOUT ROWID;" },
+      " kept_ms INTEGER NOT NULL,"
+      " reason TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+
+      /* Of a store that was in use and has not just been put back from a backup, which would have
+       * given it a mark: it knows whoever was told of a machine that has none. */
+      "INSERT INTO node_values (name, value)"
+      " SELECT '" STORE_FORMER "', CAST(lower(hex(randomblob(8))) AS BLOB)"
+      " WHERE EXISTS (SELECT 1 FROM node_values WHERE name = 'node')"
+      " AND NOT EXISTS (SELECT 1 FROM node_values WHERE name = '" STORE_MARK "');"
+      "INSERT INTO node_values (name, value)"
+      " SELECT '" STORE_MARK "', value FROM node_values WHERE name = '" STORE_FORMER "';" },
     {},
 };
 

@@ -37,9 +37,12 @@ static const struct {
     [SQL_SANDBOX_PRUNE] = { WHOLE, "DELETE FROM sandboxes WHERE n IN (SELECT n FROM sandboxes"
                                    " WHERE live = 0 AND ended_ms < ? ORDER BY ended_ms LIMIT ?)" },
 
-    [SQL_ORPHAN_PUT] = { WHOLE, "INSERT INTO orphans (id, found_ms, reason) VALUES (?, ?, ?)"
-                                " ON CONFLICT (id) DO UPDATE SET reason = excluded.reason" },
-    [SQL_ORPHAN_LIST] = { WHOLE, "SELECT id, found_ms, reason FROM orphans ORDER BY found_ms, id" },
+    [SQL_ORPHAN_PUT] = { WHOLE, "INSERT INTO orphans (id, found_ms, kept_ms, reason)"
+                                " VALUES (?, ?, ?, ?)"
+                                " ON CONFLICT (id) DO UPDATE SET reason = excluded.reason,"
+                                " kept_ms = max(kept_ms, excluded.kept_ms)" },
+    [SQL_ORPHAN_LIST] = { WHOLE, "SELECT id, found_ms, kept_ms, reason FROM orphans"
+                                 " ORDER BY found_ms, id" },
     [SQL_ORPHAN_REMOVE] = { WHOLE, "DELETE FROM orphans WHERE id = ?" },
 
     [SQL_EVENT_ADD] = { WHOLE, "INSERT INTO events (seq, at_ms, kind, actor, text, detail, sandbox)"

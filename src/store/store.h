@@ -17,12 +17,16 @@
 struct store;
 
 #define STORE_MARK "mark" /* a value: names this store, until it is put back from a backup */
+/* A value: the first STORE_MARK of one that a release without marks had used; other stores have
+ * none. */
+#define STORE_FORMER "former"
 
 enum { ORPHAN_REASON = 200 };
 
 struct orphan_row { /* a machine that no sandbox's row knows */
     char id[SANDBOX_ID + 1];
-    int64_t found_ms;           /* unix: when it was seen first */
+    int64_t found_ms;           /* unix, for people: when it was seen first */
+    int64_t kept_ms;            /* for so long servers have kept it, by clocks that nobody sets */
     char reason[ORPHAN_REASON]; /* for people */
 };
 
@@ -64,7 +68,7 @@ struct store_ops {
     int64_t (*sandbox_prune)(struct store *s, int64_t ended_before_ms, struct err *err);
 
     /* ---- machines without a row ---- */
-    /* One that is there keeps its found_ms. */
+    /* One that is there keeps its found_ms, and the longer kept_ms. */
     int (*orphan_put)(struct store *s, const struct orphan_row *o, struct err *err);
     int (*orphan_list)(struct store *s, store_orphan_fn *fn, void *arg, struct err *err);
     int (*orphan_remove)(struct store *s, const char *id, struct err *err); /* none is fine */

@@ -189,6 +189,26 @@ def test_what_an_older_backup_does_not_know_is_set_aside_and_adopted(world, ann)
     world.end_all()
 
 
+def test_what_ran_in_an_older_backup_and_was_paused_since_is_paused(world, ann):
+    """That it ran is what the backup says. Its note says that somebody wanted its files to stay."""
+    asleep, frozen = world.sandbox("asleep", key=ann), world.sandbox("frozen", key=ann)
+    copy = world.folder / "while-both-ran"
+    world.cove("backup", copy)
+    world.ok("POST", f"/v1/sandboxes/{asleep['id']}/pause", {"memory": False})
+    world.ok("POST", f"/v1/sandboxes/{frozen['id']}/pause")
+    world.stop()
+    world.cove("restore", copy)
+    world.start()
+    assert world.orphans() == {}
+    assert [world.state(box["id"]) for box in (asleep, frozen)] == ["paused", "running"]
+    events = world.ok("GET", f"/v1/sandboxes/{asleep['id']}/events", key=ann)["events"]
+    assert events[-1]["kind"] == "paused" and "found paused" in events[-1]["text"], events
+    world.ok("POST", f"/v1/sandboxes/{asleep['id']}/resume", {}, key=ann)
+    assert world.run(asleep, "cat /home/user/file", key=ann) == "asleep"
+    world.counts_on(frozen, key=ann)
+    world.end_all()
+
+
 def test_a_new_database_sets_aside_what_is_there(world, ann):
     runs, paused = world.sandbox("runs", key=ann), world.sandbox("paused", key=ann)
     world.ok("POST", f"/v1/sandboxes/{paused['id']}/pause")
@@ -345,7 +365,7 @@ def test_with_its_record_one_that_ran_has_ended_with_the_machine(world, ann):
     assert world.orphans() == {}
     assert [world.state(box["id"]) for box in boxes] == ["ended", "paused", "paused"]
     assert world.state(again["id"]) == "ended"
-    assert "the computer was restarted" in world.ok("GET", f"/v1/sandboxes/{runs['id']}")["reason"]
+    assert "only its files were found" in world.ok("GET", f"/v1/sandboxes/{runs['id']}")["reason"]
     for box, text in (frozen, "frozen"), (asleep, "asleep"):
         world.ok("POST", f"/v1/sandboxes/{box['id']}/resume", {}, key=ann)
         assert world.run(box, "cat /home/user/file", key=ann) == text

@@ -314,6 +314,40 @@ TEST(a_paused_one_is_kept_as_long_as_was_said)
     set("control.paused-retention-s=0");
 }
 
+static int64_t moved_ms; /* so far off is the clock at the next start */
+
+static void clock_was_set(void)
+{
+    struct sandbox *b = paused(), row = { 0 };
+    struct err err = { 0 };
+    char id[SANDBOX_ID + 1];
+
+    memcpy(id, b->id, sizeof(id));
+    sandbox_copy(&row, b);
+    control_close(w.c);
+    w.c = NULL;
+    row.end_ms -= moved_ms;
+    CHECK_INT(w.store->ops->sandbox_save(w.store, &row, SANDBOX_PAUSED, NULL, &err), 0);
+    sandbox_finish(&row);
+    open_control();
+    co_sleep(co_in(5));
+    CHECK_INT(sandboxes(), 1);
+    CHECK_INT(machines(), 1);
+    CHECK(control_left_ms(found(id)) > 86000000 && control_left_ms(found(id)) <= 86400000);
+}
+
+TEST(a_clock_that_was_set_ends_no_paused_one)
+{
+    struct frame f = { .fn = clock_was_set, .lasts = true };
+    const int64_t year = 365 * (int64_t)86400000;
+
+    set("pool.size=0");
+    set("control.paused-retention-s=86400");
+    for (moved_ms = -year; moved_ms <= year; moved_ms += year)
+        test_co(frame, &f);
+    set("control.paused-retention-s=0");
+}
+
 /* ---- failures ---- */
 
 /* A mount's directory is gone, say: the machine is not. */
@@ -485,7 +519,7 @@ TEST(one_without_processes_starts_again_on_its_files) { run(restarted, 0); }
 
 /* ---- after a crash ---- */
 
-enum was { RUNS, STANDS, SLEEPS };
+enum was { RUNS, STANDS, SLEEPS, ASTRAY };
 
 static struct {
     enum sandbox_state row;
@@ -528,6 +562,8 @@ static void crashed(void)
         CHECK_INT(w.fake->ops->pause(w.fake, crashed_id, false, &flush_us, &err), 0);
     if (crash.machine == SLEEPS)
         provider_fake_sleep(w.fake, crashed_id);
+    if (crash.machine == ASTRAY)
+        provider_fake_astray(w.fake, crashed_id);
     sandbox_finish(&row);
     open_control();
 }
@@ -542,6 +578,7 @@ static void settled(void)
     if (crash.becomes == SANDBOX_ENDED) {
         CHECK(b == NULL);
         CHECK_INT(machines(), 0);
+        CHECK(strstr(last_reason(), "only its files were found"));
         return;
     }
     CHECK(b != NULL);
@@ -559,16 +596,17 @@ TEST(whatever_a_crash_leaves_is_finished_or_undone)
 {
     static const enum sandbox_state R = SANDBOX_RUNNING, P = SANDBOX_PAUSED, E = SANDBOX_ENDED;
     const struct {
-        enum sandbox_state row, becomes[3]; /* the machine runs, stands still, has files only */
+        /* the machine runs, stands still, has files only, was found by its files alone */
+        enum sandbox_state row, becomes[4];
     } table[] = {
-        { SANDBOX_RUNNING, { R, R, E } },
-        { SANDBOX_PAUSING, { R, P, P } },
-        { SANDBOX_PAUSED, { P, P, P } },
-        { SANDBOX_RESUMING, { R, P, P } },
+        { SANDBOX_RUNNING, { R, R, P, E } },
+        { SANDBOX_PAUSING, { R, P, P, P } },
+        { SANDBOX_PAUSED, { P, P, P, P } },
+        { SANDBOX_RESUMING, { R, P, P, P } },
     };
 
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        for (int m = RUNS; m <= SLEEPS; m++) {
+        for (int m = RUNS; m <= ASTRAY; m++) {
             struct frame f = { .fn = settled, .lasts = true };
 
             crash.row = table[i].row;
@@ -577,6 +615,24 @@ TEST(whatever_a_crash_leaves_is_finished_or_undone)
             set("pool.size=0");
             test_co(frame, &f);
         }
+}
+
+static void told_why(void)
+{
+    settled();
+    CHECK_STR(events_of(crashed_id), "created started paused restarted paused");
+}
+
+/* As an older backup says, or a power loss that forgot that a note was removed. */
+TEST(one_that_was_found_paused_says_so)
+{
+    struct frame f = { .fn = told_why, .lasts = true };
+
+    crash.row = SANDBOX_RUNNING;
+    crash.machine = SLEEPS;
+    crash.becomes = SANDBOX_PAUSED;
+    set("pool.size=0");
+    test_co(frame, &f);
 }
 
 static int unreachable_now(void) { return control_unreachable(w.c, crashed_id) != NULL; }

@@ -189,13 +189,18 @@ TEST(of_itself_when_that_was_before_its_time) { start(lost_early, is_gone, 0); }
 
 #define WHY "its note cannot be read: its sum is wrong"
 
-static void paused_unreadable(void)
+static void paused(void)
 {
     struct err err = { 0 };
     uint64_t flush_us;
 
     former(SANDBOX_PAUSED, 302000);
     CHECK_INT(w.fake->ops->pause(w.fake, row.id, false, &flush_us, &err), 0);
+}
+
+static void paused_unreadable(void)
+{
+    paused();
     provider_fake_unreachable(w.fake, row.id, WHY);
 }
 
@@ -294,6 +299,42 @@ static void told_later(void)
 
 TEST(a_keeper_that_comes_back_may_say_so_too) { start(running, told_later, 0); }
 
+static void found_astray(void)
+{
+    struct machine_event e = { .kind = MACHINE_ASTRAY, .ref = row.id, .limit = LIMIT_NONE };
+
+    provider_fake_astray(w.fake, row.id);
+    provider_fake_emit(w.fake, &e);
+    co_sleep(co_in(5));
+}
+
+static void is_paused_all_the_same(void)
+{
+    struct err err = { 0 };
+
+    found_astray();
+    check_live(SANDBOX_PAUSED);
+    CHECK_INT(control_resume(w.c, &w.alice,
+                             control_find(w.c, &w.alice, str_of(row.id), &err), -1, true, &err),
+              0);
+    check_live(SANDBOX_RUNNING);
+}
+
+TEST(a_keeper_that_finds_files_alone_of_a_paused_one_ends_nothing)
+{
+    start(paused, is_paused_all_the_same, 0);
+}
+
+static void has_ended_astray(void)
+{
+    found_astray();
+    wait_until(sandboxes, 0);
+    CHECK(strstr(last_reason(), "only its files were found") != NULL);
+    CHECK_INT(machines(), 0);
+}
+
+TEST(of_one_that_ran_they_are_the_end) { start(running, has_ended_astray, 0); }
+
 /* ---- machines that no record knows: see test_control_orphans.c ---- */
 
 static char stranger[SANDBOX_ID + 1];
@@ -328,7 +369,18 @@ static void one_left(void) { CHECK_INT(machines(), 1); }
 
 TEST(one_with_a_name_that_is_not_ours_is_left_alone) { start(foreign, one_left, 0); }
 
-static void waiting(void) { machine_of(3600000 + 600000 + 777, NETWORK_OPEN); }
+/* As a release left it that marked no machines, with this store. */
+static void waited(int64_t network)
+{
+    AUTO(buf_free) struct buf mark = { 0 };
+    struct err err = { 0 };
+
+    CHECK_INT(w.store->ops->value_once(w.store, STORE_MARK, STR("mark0"), &mark, &err), 0);
+    CHECK_INT(w.store->ops->value_set(w.store, STORE_FORMER, buf_str(&mark), &err), 0);
+    machine_of(3600000 + 600000 + 777, network);
+}
+
+static void waiting(void) { waited(NETWORK_OPEN); }
 
 static void is_used(void)
 {
@@ -342,7 +394,7 @@ TEST(one_that_waited_in_the_pool_waits_again) { start(waiting, is_used, 1); }
 
 TEST(unless_the_pool_wants_none) { start(waiting, none_left, 0); }
 
-static void waiting_elsewhere(void) { machine_of(3600000 + 600000 + 777, NETWORK_NONE); }
+static void waiting_elsewhere(void) { waited(NETWORK_NONE); }
 
 static int not_stranger(void *arg, const char *ref)
 {

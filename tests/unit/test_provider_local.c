@@ -60,7 +60,8 @@ LOCAL(a_killed_keeper_is_replaced_and_nothing_is_lost)
     CHECK_STR(await(MACHINE_ENDED, ref_of("s1"))->reason, "lifetime");
 }
 
-LOCAL(what_ended_while_no_keeper_ran_is_told)
+/* Killed while no keeper runs; one that is just dying would be adopted by the next. */
+static void dies_unseen(const char *name)
 {
     struct keep_request q = { .verb = KEEP_STAT };
     struct keep_reply reply;
@@ -68,8 +69,7 @@ LOCAL(what_ended_while_no_keeper_ran_is_told)
     struct keep k;
     struct err err = { 0 };
 
-    must_make("gone");
-    snprintf(q.id, sizeof(q.id), "%s", ref_of("gone"));
+    snprintf(q.id, sizeof(q.id), "%s", ref_of(name));
     CHECK_INT(keep_connect(&k, keeper_rig.place, &keeper_rig.whose, &err), 0);
     CHECK_INT(keep_call(&k, &q, &reply, NULL, NULL, NULL, NULL, &err), 0);
     keep_close(&k);
@@ -77,12 +77,41 @@ LOCAL(what_ended_while_no_keeper_ran_is_told)
     CHECK(p1.fd >= 0);
     keeper_rig_say(RIG_KILL);
     CHECK_INT(kill(reply.u.state.pid, SIGKILL), 0);
-    CHECK_INT(poll(&p1, 1, WAIT_MS), 1); /* one that is just dying would be adopted */
+    CHECK_INT(poll(&p1, 1, WAIT_MS), 1);
     close(p1.fd);
+}
+
+LOCAL(what_ended_while_no_keeper_ran_is_told)
+{
+    must_make("gone");
+    dies_unseen("gone");
     keeper_rig_say(RIG_START);
     CHECK_STR(await(MACHINE_ENDED, ref_of("gone"))->reason, "itself");
     await(MACHINE_REGAINED, "");
     CHECK_INT(listed("gone").found, 0);
+}
+
+/* Whether that is its end only its record knows. */
+LOCAL(what_was_found_by_its_files_alone_has_not_ended)
+{
+    const struct order_mark mark = { .claim = ORDER_CLAIMED, .store = "s", .owner = "ann" };
+    struct machine_state state = { 0 };
+    char record[256];
+    struct err err = { 0 };
+
+    must_make("stray");
+    CHECK_INT(p->ops->claim(p, ref_of("stray"), &(struct limits){ 0 }, &mark, &err), 0);
+    dies_unseen("stray");
+    snprintf(record, sizeof(record), "%s/boxes/%s", keeper_rig.place, ref_of("stray"));
+    CHECK_INT(unlink(record), 0);
+    keeper_rig_say(RIG_START);
+    await(MACHINE_REGAINED, "");
+    CHECK(find_event(MACHINE_ASTRAY, ref_of("stray")));
+    CHECK_INT(count_events(MACHINE_ENDED), 0);
+    CHECK_INT(p->ops->adopt(p, ref_of("stray"), &state, &err), 0);
+    CHECK(state.astray && state.asleep);
+    CHECK_INT(p->ops->destroy(p, ref_of("stray"), &err), 0);
+    CHECK(find_event(MACHINE_ENDED, ref_of("stray")));
 }
 
 static int made;

@@ -482,26 +482,32 @@ STORE_TEST(pruning_forgets_the_old_ended_ones_with_events_and_keys_and_no_number
 
 static int add_orphan(void *arg, const struct orphan_row *o)
 {
-    buf_printf(arg, "%s %lld %s;", o->id, (long long)o->found_ms, o->reason);
+    buf_printf(arg, "%s %lld %lld %s;", o->id, (long long)o->found_ms, (long long)o->kept_ms,
+               o->reason);
     return 0;
 }
 
 STORE_TEST(a_machine_without_a_row_is_listed_since_it_was_found)
 {
     AUTO(buf_free) struct buf got = { 0 };
-    struct orphan_row a = { .id = "i00000000000000000001", .found_ms = 5, .reason = "one" };
+    struct orphan_row a = {
+        .id = "i00000000000000000001", .found_ms = 5, .kept_ms = 7, .reason = "one"
+    };
     struct orphan_row b = { .id = "i00000000000000000002", .found_ms = 4, .reason = "two" };
 
     OK(s->ops->orphan_put(s, &a, &err));
     OK(s->ops->orphan_put(s, &b, &err));
     a.found_ms = 9; /* it keeps its first */
+    a.kept_ms = 8;
     memcpy(a.reason, "new", 4);
     OK(s->ops->orphan_put(s, &a, &err));
+    a.kept_ms = 0; /* by who could not read its row */
+    OK(s->ops->orphan_put(s, &a, &err));
     OK(s->ops->orphan_list(s, add_orphan, &got, &err));
-    CHECK_STR(buf_cstr(&got), "i00000000000000000002 4 two;i00000000000000000001 5 new;");
+    CHECK_STR(buf_cstr(&got), "i00000000000000000002 4 0 two;i00000000000000000001 5 8 new;");
     OK(s->ops->orphan_remove(s, b.id, &err));
     OK(s->ops->orphan_remove(s, b.id, &err));
     got.len = 0;
     OK(s->ops->orphan_list(s, add_orphan, &got, &err));
-    CHECK_STR(buf_cstr(&got), "i00000000000000000001 5 new;");
+    CHECK_STR(buf_cstr(&got), "i00000000000000000001 5 8 new;");
 }

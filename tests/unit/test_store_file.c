@@ -215,7 +215,10 @@ static const char *of_last_release(void)
     write_at(path, 0, "", 0);
     OK(sqlite_open(&c, path, none, &err));
     OK(sqlite_migrate(&c, steps, &err));
-    OK(sqlite_exec(&c, "INSERT INTO users VALUES (1, 'ann', 'admin', '', 0, 5, 0)", &err));
+    OK(sqlite_exec(&c,
+                   "INSERT INTO users VALUES (1, 'ann', 'admin', '', 0, 5, 0);"
+                   "INSERT INTO node_values VALUES ('node', x'6e31')",
+                   &err));
     sqlite_shut(&c);
     return path;
 }
@@ -249,6 +252,36 @@ TEST(a_copy_is_kept_before_the_tables_change)
     s = open_at(path); /* nothing changes any more */
     CHECK(access(kept, F_OK));
     store_closep(&s);
+}
+
+static void check_former(const char *path, int64_t values)
+{
+    static const char *const none[] = { NULL };
+    struct conn c;
+    struct store *s = open_at(path);
+
+    store_closep(&s);
+    OK(sqlite_open(&c, path, none, &err));
+    CHECK_INT(ask(&c, "SELECT count(*) FROM node_values WHERE name = '" STORE_FORMER "'"), values);
+    CHECK_INT(ask(&c, "SELECT count(*) FROM node_values f JOIN node_values m ON f.value = m.value"
+                      " AND length(m.value) = 16 AND m.name = '" STORE_MARK "'"
+                      " WHERE f.name = '" STORE_FORMER "'"),
+              values);
+    sqlite_shut(&c);
+}
+
+/* Which a restore changes: then it does not know everybody who was told of a machine. */
+TEST(a_database_of_a_former_release_has_a_mark_that_says_so)
+{
+    AUTO(buf_free) struct buf aside = { 0 };
+    char restored[200];
+    const char *path = of_last_release();
+
+    snprintf(restored, sizeof(restored), "%s", beside(path, ".restored"));
+    OK(store_sqlite_restore(path, restored, &aside, &err));
+    check_former(path, 1);
+    check_former(restored, 0);
+    check_former(filled(1), 0);
 }
 
 TEST(a_new_database_has_no_copy)
