@@ -221,10 +221,16 @@ static int untaken(const struct conn *c)
     return ioctl(c->fd, SIOCOUTQ, &n) ? 0 : n;
 }
 
+/* How long a peer may take nothing; 0: `until` stands, however much it takes. */
+static int64_t span_of(const struct conn *c, int64_t until)
+{
+    return until == NEVER || until == c->patience ? 0 : MAX(until - co_now(), (int64_t)0);
+}
+
 int conn_wait_room(struct conn *c, int64_t until)
 {
     enum { LOOKS = 4 };
-    int64_t span = until == NEVER ? 0 : until - co_now();
+    int64_t span = span_of(c, until);
     int before = untaken(c);
 
     for (;;) {
@@ -244,7 +250,7 @@ int conn_wait_room(struct conn *c, int64_t until)
             continue;
         left = untaken(c);
         errno = ETIMEDOUT;
-        if (left >= before || span <= 0)
+        if (left >= before || !span)
             return -1;
         before = left;
         until = co_in(span);
@@ -253,6 +259,8 @@ int conn_wait_room(struct conn *c, int64_t until)
 
 static int write_plain(struct conn *c, struct iovec *v, int count, int64_t until)
 {
+    int64_t span = span_of(c, until);
+
     while (count) {
         ssize_t r = writev(c->fd, v, count); /* SIGPIPE is ignored by every program of ours */
 
@@ -268,6 +276,7 @@ static int write_plain(struct conn *c, struct iovec *v, int count, int64_t until
         if (count) {
             v->iov_base = (char *)v->iov_base + r;
             v->iov_len -= (size_t)r;
+            until = span ? co_in(span) : until;
         }
     }
     return 0;
@@ -276,6 +285,8 @@ static int write_plain(struct conn *c, struct iovec *v, int count, int64_t until
 /* Each piece may end in a record of its own, and the layer may take a part of it. */
 static int write_layered(struct conn *c, const struct iovec *v, int count, int64_t until)
 {
+    int64_t span = span_of(c, until);
+
     for (; count; v++, count--) {
         const char *p = v->iov_base;
 
@@ -289,6 +300,7 @@ static int write_layered(struct conn *c, const struct iovec *v, int count, int64
             }
             p += r;
             n -= (size_t)r;
+            until = span ? co_in(span) : until;
         }
     }
     return 0;

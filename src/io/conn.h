@@ -40,7 +40,7 @@ struct conn {
     size_t pos, len;            /* unread input is in[pos..len) */
     size_t used;                /* pending output is out[0..used) */
     unsigned burst;             /* reads in a row that did not have to wait */
-    int64_t patience;           /* until when http_put() waits for the peer; 0: http.write-ms */
+    int64_t patience; /* until when http_put() waits for the peer, and no longer; 0: http.write-ms */
     bool nowait; /* reads fail with EAGAIN where the loop would park: for co_call() and proxy */
     bool cut;    /* conn_cut() was called */
     bool turned; /* the last read waits for room to write: set by the layer */
@@ -65,14 +65,16 @@ ssize_t conn_fill_idle(struct conn *c, int64_t until);
 ssize_t conn_read(struct conn *c, void *buf, size_t n, int64_t until);  /* buffered bytes first */
 int conn_read_full(struct conn *c, void *buf, size_t n, int64_t until); /* -1 at an early end */
 
+/* Writing: a peer that takes something, however slowly, is given as long again as it was from the
+ * call to `until`, which stands only where it is NEVER or `patience`. */
 int conn_put(struct conn *c, const void *p, size_t n, int64_t until); /* buffered */
 int conn_flush(struct conn *c, int64_t until);
 /* Past the buffer, which must be empty or the first of v; changes v. All of it, or -1. */
 int conn_writev(struct conn *c, struct iovec *v, int count, int64_t until);
 /* After a read that met EAGAIN: 0 try again, -1 with errno. */
 int conn_wait(struct conn *c, int64_t until);
-/* After a write that met EAGAIN. A peer that takes something, however slowly, is given as long
- * again; one that is found dead is ETIMEDOUT before that, even where the wait has no end. */
+/* After a write that met EAGAIN. A peer that is found dead is ETIMEDOUT before `until`, even where
+ * the wait has no end. */
 int conn_wait_room(struct conn *c, int64_t until);
 bool conn_peer_left(const struct conn *c);       /* closed or reset, and nothing more to read */
 bool conn_quiet(const struct conn *c);           /* open, and nothing to read */

@@ -3,8 +3,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stddef.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -114,15 +114,27 @@ void sock_look_after(int fd)
 /* What TCP_USER_TIMEOUT would be for, if it did not also end, since Linux 5.11, the connection of a
  * peer that answers every probe and has only not read for that long. A peer that does not read is
  * probed ever more rarely, up to two minutes apart, so its last answer may be old: only probes that
- * stay unanswered say something, and one of them may have been lost on the way. */
+ * stay unanswered say something, and one of them may have been lost on the way. A peer that closed
+ * its window over what was under way already is probed with that, and then it counts as unanswered
+ * all the time: there it is the age of the last answer that speaks, beyond two of the waits. */
+bool sock_info_lives(const struct tcp_info *i)
+{
+    int64_t waits_ms = 2 * (int64_t)i->tcpi_rto / 1000;
+
+    if (i->tcpi_last_ack_recv < sock_peer_ms)
+        return true;
+    if (!i->tcpi_unacked)
+        return i->tcpi_probes < 2;
+    return !i->tcpi_snd_wnd && i->tcpi_last_ack_recv <= waits_ms;
+}
+
 bool sock_peer_lives(int fd)
 {
-    struct tcp_info i = { 0 };
+    struct tcp_info i = { 0 }; /* a kernel that does not tell of the window: it may be closed */
     socklen_t n = sizeof(i);
 
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &n)) /* not TCP: its end is always told */
-        return true;
-    return i.tcpi_last_ack_recv < sock_peer_ms || (!i.tcpi_unacked && i.tcpi_probes < 2);
+    /* not TCP: its end is always told */
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &n) || sock_info_lives(&i);
 }
 
 int sock_open(const struct addr *a, struct err *err)

@@ -25,6 +25,8 @@ int sock_open(const struct addr *a, struct err *err);   /* unconnected, for co_c
 extern int64_t sock_peer_ms; /* so long a peer may leave what it was sent without an answer */
 void sock_look_after(int fd);
 bool sock_peer_lives(int fd); /* as far as one can know; how slowly it reads does not matter */
+struct tcp_info;
+bool sock_info_lives(const struct tcp_info *i); /* the same, of what the kernel says of it */
 
 /* One byte and one descriptor over a Unix socket; both park. recv gives -1 at the end too. */
 int sock_send_fd(int sock, int fd, int64_t until, struct err *err);

@@ -36,17 +36,17 @@ static void random_bytes(void *p, size_t n)
         abort(); /* up to 256 bytes always come whole */
 }
 
-static int write_plain(struct ws *ws, struct ws_frame *f, const void *p, int64_t until)
+static int write_plain(struct ws *ws, struct ws_frame *f, const void *p, int64_t ms)
 {
     unsigned char head[WS_HEADER_MAX];
     struct iovec v[2] = { { head, ws_encode_header(head, f) },
                           { (void *)(uintptr_t)p, (size_t)f->size } };
 
-    return conn_writev(ws->conn, v, f->size ? 2 : 1, until);
+    return conn_writev(ws->conn, v, f->size ? 2 : 1, co_in(ms));
 }
 
 /* A client masks (5.3): a copy, since the payload is the caller's, but never all of it at once. */
-static int write_masked(struct ws *ws, struct ws_frame *f, const void *p, int64_t until)
+static int write_masked(struct ws *ws, struct ws_frame *f, const void *p, int64_t ms)
 {
     size_t cap = (size_t)MIN(f->size + WS_HEADER_MAX, (uint64_t)CONN_BUF), used;
     AUTO(freep) unsigned char *b = xmalloc(cap);
@@ -61,7 +61,7 @@ static int write_masked(struct ws *ws, struct ws_frame *f, const void *p, int64_
         if (n)
             memcpy(b + used, (const char *)p + at, n);
         ws_mask(b + used, n, f->mask, at);
-        if (conn_writev(ws->conn, &(struct iovec){ b, used + n }, 1, until))
+        if (conn_writev(ws->conn, &(struct iovec){ b, used + n }, 1, co_in(ms)))
             return -1;
         at += n;
         used = 0;
@@ -69,8 +69,11 @@ static int write_masked(struct ws *ws, struct ws_frame *f, const void *p, int64_
     return 0;
 }
 
-static int send_frame(struct ws *ws, struct ws_frame f, const void *p, int64_t until)
+/* Whoever writes already has a time-out of its own, which grows with what the peer takes. Only the
+ * last word does not wait for that. */
+static int send_frame(struct ws *ws, struct ws_frame f, const void *p, int64_t ms)
 {
+    int64_t until = f.op == WS_CLOSE ? co_in(ms) : NEVER;
     int r;
 
     while (ws->writing)
@@ -81,7 +84,7 @@ static int send_frame(struct ws *ws, struct ws_frame f, const void *p, int64_t u
         return -1;
     }
     ws->writing = true;
-    r = ws->in.role == WS_CLIENT ? write_masked(ws, &f, p, until) : write_plain(ws, &f, p, until);
+    r = ws->in.role == WS_CLIENT ? write_masked(ws, &f, p, ms) : write_plain(ws, &f, p, ms);
     if (r || f.op == WS_CLOSE) {
         ws->close_sent = true;
         ws->close_at = co_in(r ? 0 : CLOSE_MS);
@@ -94,7 +97,7 @@ static int send_frame(struct ws *ws, struct ws_frame f, const void *p, int64_t u
 int ws_send_piece(struct ws *ws, enum ws_op op, const void *p, size_t n, bool end)
 {
     return send_frame(ws, (struct ws_frame){ .fin = end, .op = op, .size = n }, p,
-                      co_in(http_limits.write_ms));
+                      http_limits.write_ms);
 }
 
 int ws_send(struct ws *ws, enum ws_op op, const void *p, size_t n)
@@ -111,7 +114,7 @@ void ws_close(struct ws *ws, enum ws_code code, const char *reason)
         n--; /* not in the middle of a character */
     memcpy(b + 2, reason, n);
     n = code == WS_NO_CODE ? 0 : n + 2;
-    send_frame(ws, (struct ws_frame){ .fin = true, .op = WS_CLOSE, .size = n }, b, co_in(CLOSE_MS));
+    send_frame(ws, (struct ws_frame){ .fin = true, .op = WS_CLOSE, .size = n }, b, CLOSE_MS);
 }
 
 /* ---- reading ---- */

@@ -241,3 +241,81 @@ static void linger(void *arg)
 }
 
 TEST(lingering_ends_with_the_peer_or_with_its_time) { test_co(linger, NULL); }
+
+/* ---- a peer that reads slowly ---- */
+
+enum { MUCH = 1 << 20, SIP = 16 << 10, SIP_MS = 10, LIMIT_MS = 300 };
+
+static size_t sipped;
+static int sips_left;
+
+/* All in all it takes far longer than the limit, and never stands still for as long. */
+static void sip(void *arg)
+{
+    static char bytes[SIP];
+    ssize_t n;
+
+    (void)arg;
+    while (sips_left && (n = co_read(peer, bytes, sizeof(bytes), co_in(NET_MS))) > 0) {
+        sipped += (size_t)n;
+        sips_left--;
+        co_sleep(co_in(SIP_MS));
+    }
+    if (sips_left)
+        sips_left = -1; /* it saw the end */
+}
+
+static ssize_t part_write(struct conn *c, const void *p, size_t n)
+{
+    return write(c->fd, p, MIN(n, (size_t)1000));
+}
+
+static ssize_t part_read(struct conn *c, void *p, size_t n) { return read(c->fd, p, n); }
+static int part_end(struct conn *c) { return (void)c, 0; }
+static void part_finish(struct conn *c) { (void)c; }
+
+static const struct conn_ops part_ops = {
+    .read = part_read, .write = part_write, .end = part_end, .finish = part_finish
+};
+
+/* Sends much to one that takes so many sips; the time this took, or -1. */
+static int64_t send_slowly(const struct conn_ops *ops, int sips, bool patience)
+{
+    AUTO(freep) char *much = xcalloc(1, MUCH);
+    struct iovec v = { much, MUCH };
+    int64_t began = clock_ms(), until = co_in(LIMIT_MS);
+    struct conn c;
+    int r;
+
+    open_conn(&c);
+    c.ops = ops;
+    c.patience = patience ? until : 0;
+    sips_left = sips;
+    sipped = 0;
+    CHECK_INT(co_go(sip, NULL, NULL), 0);
+    r = conn_writev(&c, &v, 1, until);
+    if (r)
+        CHECK_INT(errno, ETIMEDOUT);
+    began = clock_ms() - began;
+    conn_finish(&c);
+    while (sips_left > 0)
+        co_sleep(co_in(1));
+    co_close(peer);
+    if (!r)
+        CHECK_INT(sipped, MUCH);
+    return r ? -1 : began;
+}
+
+static void slowly(void *arg)
+{
+    const struct conn_ops *layers[] = { NULL, &part_ops };
+
+    (void)arg;
+    for (size_t i = 0; i < ARRAY_LEN(layers); i++) {
+        CHECK(send_slowly(layers[i], INT32_MAX, false) > LIMIT_MS);
+        CHECK_INT(send_slowly(layers[i], 20, false), -1); /* and then it stands still */
+        CHECK_INT(send_slowly(layers[i], INT32_MAX, true), -1);
+    }
+}
+
+TEST(a_peer_that_takes_something_all_the_time_is_waited_for) { test_co(slowly, NULL); }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -219,3 +220,35 @@ static void pass_two(void *arg)
 }
 
 TEST(a_second_descriptor_is_refused_and_not_leaked) { test_co(pass_two, NULL); }
+
+struct peer_row {
+    const char *name;
+    unsigned answered_ms, unacked, probes, window, rto_ms;
+    bool lives;
+};
+
+static const struct peer_row peers[] = {
+    { "it reads", 5, 9, 0, 65536, 201, true },
+    { "what it was sent is not old yet", 59999, 9, 0, 65536, 51000, true },
+    { "what it was sent has no answer", 60000, 9, 0, 65536, 51000, false },
+    { "it does not read", 119000, 0, 1, 0, 120000, true },
+    { "it does not read, and a probe has no answer", 240000, 0, 2, 0, 120000, false },
+    { "it refused what was under way", 94000, 1, 0, 0, 104448, true },
+    { "the same, just before its next answer", 119990, 1, 0, 0, 120000, true },
+    { "the same, and one was lost on the way", 240000, 1, 0, 0, 120000, true },
+    { "the same, and two have no answer", 240001, 1, 0, 0, 120000, false },
+    { "it refused it, and then was gone", 60001, 1, 0, 0, 30000, false },
+};
+
+TEST_ROWS(a_peer_is_dead_when_what_it_was_sent_has_no_answer, peers, test_once)
+{
+    struct tcp_info i = {
+        .tcpi_last_ack_recv = row->answered_ms,
+        .tcpi_unacked = row->unacked,
+        .tcpi_probes = (__u8)row->probes,
+        .tcpi_snd_wnd = row->window,
+        .tcpi_rto = row->rto_ms * 1000,
+    };
+
+    CHECK_INT(sock_info_lives(&i), row->lives);
+}

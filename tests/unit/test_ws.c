@@ -534,3 +534,42 @@ static void pong_waits(void *arg)
 }
 
 TEST(a_pong_waits_for_the_frame_being_sent) { test_co(pong_waits, NULL); }
+
+/* Takes far longer than http.write-ms for a frame, but something all the time. */
+static void take_slowly(enum ws_role role, size_t head)
+{
+    enum { STEP = 64 << 10, STEP_MS = 5, LIMIT_MS = 150 };
+    AUTO(freep) char *got = xmalloc(BIG + head);
+    int64_t limit = http_limits.write_ms;
+    struct rig r;
+
+    http_limits.write_ms = LIMIT_MS;
+    rig_open(&r, role);
+    CHECK_INT(co_go(send_big, &r, NULL), 0);
+    CHECK_INT(co_go(read_forever, &r, NULL), 0);
+    CHECK_INT(co_wait(r.raw, CO_IN, co_in(5000)), 0);
+    if (role == WS_SERVER)
+        put(&r, STR("\x89\x81" NO_MASK "p\x88\x80" NO_MASK));
+    else
+        put(&r, STR("\x89\x01p\x88\x00"));
+    for (size_t at = 0; at < BIG + head; at += MIN((size_t)STEP, BIG + head - at)) {
+        CHECK_INT(co_read_full(r.raw, got + at, MIN((size_t)STEP, BIG + head - at), co_in(1000)),
+                  MIN((size_t)STEP, BIG + head - at));
+        co_sleep(co_in(STEP_MS));
+    }
+    http_limits.write_ms = limit;
+    if (role == WS_SERVER) {
+        CHECK_STR(take(&r), "8a:p");
+        CHECK_STR(take(&r), "88:");
+    }
+    rig_close(&r);
+}
+
+static void slowly(void *arg)
+{
+    (void)arg;
+    take_slowly(WS_SERVER, 10);
+    take_slowly(WS_CLIENT, 14);
+}
+
+TEST(a_frame_and_the_pong_behind_it_wait_for_a_slow_reader) { test_co(slowly, NULL); }
