@@ -219,6 +219,7 @@ void pause_consider(struct keeper *k, const char *id);  /* one of these */
 int note_open(struct keeper *k, struct err *err);
 /* On disk but for its name: then sync; or (lasting false) as safe as a running sandbox's files. */
 int note_write(const struct box *b, bool lasting, struct err *err);
+void note_mark(const struct box *b); /* its layer says the same, of one that sleeps */
 int note_put(const struct keeper *k, const struct boxfile *n, struct str unknown, bool lasting,
              struct err *err);
 int note_sync(const struct keeper *k, struct err *err);
