@@ -344,6 +344,7 @@ void held_look_from(int root); /* the machine's, if that is not ours; -1 */
  * a keeper of our data directory work there now? */
 bool held_elsewhere(const struct keeper *k, const struct boxfile *f);
 bool held_by_another(const struct keeper *k, const struct boxfile *f);
+bool held_living(const char *records); /* does any in this directory live, or may it? */
 /* -1: sandboxes have their files on another volume than this one, or it is missing and they would
  * be given a new one. made: it is there. */
 int held_check_volume(const char *data_dir, bool made, struct err *err);
