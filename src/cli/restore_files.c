@@ -235,6 +235,7 @@ static int publish(struct work *w, struct item *item, struct err *err)
         return -1;
     if (fsync(w->notes))
         return err_sys(err, "write the notes of paused sandboxes");
+    keep_layer_paused(item->fd, &item->note, buf_str(&item->unknown));
     if (layer_rename(w->volume, item->staged, item->note.name, err))
         return -1;
     item->staged[0] = 0;

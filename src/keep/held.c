@@ -255,6 +255,13 @@ static bool count_living(void *arg, int dir, const char *id, enum boxfile_kind k
     return false;
 }
 
+bool held_living(const char *records)
+{
+    size_t living = 0;
+
+    return each_in(records, BOXFILE_RECORD, count_living, &living) || living;
+}
+
 /* Of the directory of records in it: it is in the place of its data directory there; releases
  * before had it in the run directory itself. */
 static char *run_dir_of(struct str records, const struct keep_owner *o)

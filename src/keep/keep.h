@@ -11,6 +11,8 @@
 #include "base/setting.h"
 #include "keep/record.h"
 
+struct boxfile;
+
 struct keep_options {
     const char *data_dir;
     const char *run_dir;             /* shared: of all keepers; ours is in keep_place() */
@@ -69,6 +71,8 @@ int keep_check_run_dir(const char *data_dir, const char *run_dir, const struct k
                        struct err *err);
 
 bool keep_layer_ended(int layer); /* it says that its sandbox has, and is to be deleted */
+/* It says whose it is, for the day on which the note is lost. */
+void keep_layer_paused(int layer, const struct boxfile *note, struct str unknown);
 
 int keep_run(const struct keep_options *o, struct err *err); /* until SIGTERM, or its client left */
 

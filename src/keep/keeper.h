@@ -219,6 +219,7 @@ void pause_consider(struct keeper *k, const char *id);  /* one of these */
 int note_open(struct keeper *k, struct err *err);
 /* On disk but for its name: then sync; or (lasting false) as safe as a running sandbox's files. */
 int note_write(const struct box *b, bool lasting, struct err *err);
+void note_mark(const struct box *b); /* its layer says the same, of one that sleeps */
 int note_put(const struct keeper *k, const struct boxfile *n, struct str unknown, bool lasting,
              struct err *err);
 int note_sync(const struct keeper *k, struct err *err);
@@ -343,6 +344,7 @@ void held_look_from(int root); /* the machine's, if that is not ours; -1 */
  * a keeper of our data directory work there now? */
 bool held_elsewhere(const struct keeper *k, const struct boxfile *f);
 bool held_by_another(const struct keeper *k, const struct boxfile *f);
+bool held_living(const char *records); /* does any in this directory live, or may it? */
 /* -1: sandboxes have their files on another volume than this one, or it is missing and they would
  * be given a new one. made: it is there. */
 int held_check_volume(const char *data_dir, bool made, struct err *err);

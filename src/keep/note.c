@@ -35,26 +35,39 @@ int note_put(const struct keeper *k, const struct boxfile *n, struct str unknown
     return 0;
 }
 
+static void fill_note(const struct box *b, struct boxfile *n)
+{
+    *n = (struct boxfile){ .order = b->order,
+                           .family = b->family,
+                           .pid = b->jail.pid,
+                           .is = b->own_template ? BOXFILE_OWN : 0,
+                           .started = b->started,
+                           .deadline_ms = INT64_MAX };
+    memcpy(n->id, b->id, sizeof(n->id));
+    memcpy(n->name, b->name, sizeof(n->name));
+    memcpy(n->python, b->python_id, sizeof(n->python));
+    if (b->generation)
+        memcpy(n->fingerprint, b->generation->host.fingerprint, sizeof(n->fingerprint));
+    snprintf(n->run_dir, sizeof(n->run_dir), "%s", b->keeper->o.run_dir);
+    adopt_boot(n->boot);
+}
+
 int note_write(const struct box *b, bool lasting, struct err *err)
 {
-    const struct keeper *k = b->keeper;
-    struct boxfile n = { .order = b->order,
-                         .family = b->family,
-                         .pid = b->jail.pid,
-                         .is = b->own_template ? BOXFILE_OWN : 0,
-                         .started = b->started,
-                         .deadline_ms = INT64_MAX };
+    struct boxfile n;
 
-    if (k->notes < 0)
+    if (b->keeper->notes < 0)
         return 0;
-    memcpy(n.id, b->id, sizeof(n.id));
-    memcpy(n.name, b->name, sizeof(n.name));
-    memcpy(n.python, b->python_id, sizeof(n.python));
-    if (b->generation)
-        memcpy(n.fingerprint, b->generation->host.fingerprint, sizeof(n.fingerprint));
-    snprintf(n.run_dir, sizeof(n.run_dir), "%s", k->o.run_dir);
-    adopt_boot(n.boot);
-    return note_put(k, &n, buf_str(&b->unknown), lasting, err);
+    fill_note(b, &n);
+    return note_put(b->keeper, &n, buf_str(&b->unknown), lasting, err);
+}
+
+void note_mark(const struct box *b)
+{
+    struct boxfile n;
+
+    fill_note(b, &n);
+    keep_layer_paused(b->layer, &n, buf_str(&b->unknown));
 }
 
 int note_sync(const struct keeper *k, struct err *err)

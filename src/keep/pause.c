@@ -374,6 +374,7 @@ void pause_consider(struct keeper *k, const char *id)
     b->noted = true;
     b->frozen = true;
     b->phase = PHASE_ASLEEP;
+    note_mark(b); /* a release before, or a backup, has not */
     log_info("a paused sandbox has its files only", KV("sandbox", id));
     if (old && note_put(k, &n, buf_str(&unknown), true, &err))
         log_warn("a note is not written anew", KV("sandbox", id), KV("error", err.msg));

@@ -73,6 +73,26 @@ static int refuse(const struct keeper *k, struct err *err)
     return err_set(err, ERR_CONFLICT, "another keeper runs in %s", k->place);
 }
 
+/* The keeper before us was of another data directory, and what it made lives: it has its files
+ * there. Of a former boot nothing does, and devices may have other numbers. */
+static int check_former(const struct keeper *k, struct err *err)
+{
+    AUTO(freep) char *records = NULL;
+    struct place_holder h;
+
+    if (place_read_holder(k->lock, &h) ||
+        (h.owner.device == k->owner.device && h.owner.inode == k->owner.inode))
+        return 0;
+    if (asprintf(&records, "%s/boxes", k->place) < 0)
+        abort();
+    if (!held_living(records))
+        return 0;
+    return err_set(err, ERR_CONFLICT,
+                   "%.80s is a copy of %.80s, whose sandboxes live: start with that, or remove the "
+                   "copy's id",
+                   k->owner.data_dir, h.owner.data_dir);
+}
+
 static int say_who(const struct keeper *k, struct err *err)
 {
     char text[ORDER_PATH + 64];
@@ -101,7 +121,10 @@ int rundir_take(struct keeper *k, struct err *err)
         return err_sys(err, "open %s/keep.lock", k->place);
     if (take_lock(k->lock))
         return refuse(k, err);
-    return takeover_begin(k, err) || schema_check(k->place, err) || say_who(k, err) ? -1 : 0;
+    return check_former(k, err) || takeover_begin(k, err) || schema_check(k->place, err) ||
+                   say_who(k, err)
+               ? -1
+               : 0;
 }
 
 int rundir_open(struct keeper *k, struct err *err)

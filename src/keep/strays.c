@@ -88,6 +88,20 @@ bool keep_layer_ended(int layer)
     return false;
 }
 
+void keep_layer_paused(int layer, const struct boxfile *note, struct str unknown)
+{
+    const char *name = geteuid() ? "user.cove.record" : "trusted.cove.record";
+    AUTO(buf_free) struct buf bytes = { 0 };
+    struct boxfile record = *note;
+    struct err err = { 0 };
+
+    record.is |= BOXFILE_FROZEN;
+    if (!boxfile_encode(&record, BOXFILE_RECORD, unknown, &bytes, &err) &&
+        fsetxattr(layer, name, bytes.data, bytes.len, 0))
+        log_debug("a layer does not say whose it is", KV("sandbox", note->id),
+                  KV("error", strerrordesc_np(errno)));
+}
+
 static enum said read_said(const struct keeper *k, int layer, const char *id, struct boxfile *out,
                            struct buf *unknown)
 {

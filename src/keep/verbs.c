@@ -38,6 +38,8 @@ static int note_again(struct box *b, struct err *err)
 {
     if (note_write(b, b->astray, err))
         return -1;
+    if (b->phase == PHASE_ASLEEP) /* of others their record has just said it */
+        note_mark(b);
     b->noted = true;
     b->astray = false;
     return 0;

@@ -3,6 +3,7 @@ rest."""
 
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import time
@@ -26,7 +27,8 @@ from helpers.keeper import (
     limits_body,
     request,
 )
-from helpers.proc import alive, wait_until
+from helpers.machine import comm
+from helpers.proc import alive, children, wait_until
 
 pytestmark = pytest.mark.core
 
@@ -490,6 +492,26 @@ def test_the_keeper_leaks_nothing(client, keeper):
         client.ask("stat", "none")
         client.events.clear()
     wait_until(lambda: keeper.descriptors() <= before, "as many descriptors as before", 5)
+
+
+def test_a_create_whose_server_died_leaks_nothing(start_keeper):
+    """It is to be answered with a connection, and there is nobody to answer when it is built."""
+    keeper = start_keeper("--set", "keep.stock=0")
+    netmaker = next(pid for pid in children(keeper.process.pid) if comm(pid) == "cove-net")
+    with keeper.client() as client:
+        client.create("warm", flags=EAGER)
+        client.kill("warm")
+        before = keeper.idle()
+        for n in range(5):
+            os.kill(netmaker, signal.SIGSTOP)
+            with keeper.client() as dies:
+                dies.send(request("create", f"one{n}", create_body(flags=EAGER)))
+                wait_until(lambda: client.list() == [f"one{n}"], "it waits for a network")
+            client.list()               # the keeper has seen that the other is gone
+            os.kill(netmaker, signal.SIGCONT)
+            wait_until(lambda: client.ask("stat", f"one{n}").code == 0, "it is built")
+            client.kill(f"one{n}")
+        wait_until(lambda: keeper.descriptors() <= before, "as many descriptors as before", 5)
 
 
 def test_the_size_of_a_record_is_what_the_tests_think(client):

@@ -3,6 +3,7 @@ mount's directory, a descriptor, a layer, what it was built on. It is tried agai
 
 import os
 import pathlib
+import resource
 import select
 import shutil
 import signal
@@ -75,6 +76,22 @@ def test_one_whose_network_cannot_be_made_sleeps_on(start_keeper, note, layer):
     with keeper.client() as client:
         check_asleep(client, note, layer)
         check_wakes(client)
+
+
+def test_one_whose_network_maker_has_no_descriptors_sleeps_on(start_keeper, note, layer):
+    keeper = start_keeper("--set", "keep.stock=0")
+    with keeper.client() as client:
+        make_asleep(client, network=NONE)
+        netmaker = child(keeper, "cove-net")
+        resource.prlimit(netmaker, resource.RLIMIT_NOFILE, (4, 4096))
+        for _ in range(2):
+            said = client.ask("thaw", "one")
+            assert said.code not in (0, NOT_FOUND) and "Too many open files" in said.message, said
+            check_asleep(client, note, layer)
+        assert not client.events
+        resource.prlimit(netmaker, resource.RLIMIT_NOFILE, (4096, 4096))
+        check_wakes(client)
+    assert keeper.process.poll() is None
 
 
 def test_one_that_is_woken_for_nobody_sleeps_on(start_keeper, note, layer):

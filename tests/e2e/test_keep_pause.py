@@ -211,6 +211,24 @@ def test_its_note_is_lost_while_no_keeper_runs(start_keeper, cove, layer, note, 
         check_files(client)
 
 
+def test_a_layer_of_a_release_before_says_whose_it_is(start_keeper, layer, note):
+    """From the first start of this release on: then the note may be lost."""
+    keeper = start_keeper()
+    with keeper.client() as client:
+        make_paused(client)
+        client.call("freeze", "one", FILES_ONLY)
+    keeper.kill()
+    os.removexattr(layer("one"), "trusted.cove.record")
+    keeper.start()
+    keeper.kill()
+    note("one").unlink()
+    keeper.start()
+    assert note("one").exists()
+    with keeper.client() as client:
+        client.call("thaw", "one")
+        check_files(client)
+
+
 @pytest.mark.parametrize("keep_run", [True, False])
 def test_a_restart_of_the_machine(start_keeper, cove, layer, note, keep_run):
     keeper = start_keeper()

@@ -529,6 +529,7 @@ def test_files_of_paused_sandboxes_survive_the_loss_of_the_data_directory(saved)
     assert not os.path.ismount(server.data / "volume")
     assert parts(saved, "-2").items() >= {name: content for name, content in parts(saved).items()
                                           if name.endswith("layer.tar")}.items()
+    (server.data / "paused" / saved.frozen).unlink()    # its layer says whose it is, too
     server.start()
     assert {state(server, saved.full), state(server, saved.frozen)} == {"paused"}
     for id in (saved.full, saved.frozen):

@@ -128,6 +128,25 @@ def test_a_copy_of_a_data_directory_is_refused(two, folder):
     assert second.ids() == set() and first.ids() == {id}
 
 
+def test_a_copy_is_refused_while_the_sandboxes_of_the_other_live(two):
+    """Its keeper need not run: the layers of what lives are there, not in the copy."""
+    first, second = two
+    id = first.create(timeout=600)["id"]
+    pid = first_of(id)
+    first.stop()
+    second.stop()
+    own = (second.data / "id").read_text()
+    try:
+        shutil.copy(first.data / "id", second.data / "id")
+        said = refused([*words(second.folder), "--run-dir", first.run_dir])
+        assert str(first.data) in said and str(second.data) in said and "sandboxes live" in said, said
+    finally:
+        (second.data / "id").write_text(own)
+    assert first_of(id) == pid
+    first.start()
+    assert first.ids() == {id} and first_of(id) == pid
+
+
 def test_an_identity_that_was_lost_is_found_again(two):
     first, _ = two
     id, was = first.create(timeout=600)["id"], identity(first.data)
