@@ -7,7 +7,8 @@
  *   RUNNING           astray    ended: nothing says that its files were to stay
  *   PAUSED            there     adopted; its files are enough
  *   PAUSING, RESUMING there     as the machine is: paused or running (pause.c)
- *   CREATING          there     undone: its client never heard of it
+ *   CREATING          there     undone: its client never heard of it; unless its mark says that he
+ *                               did, by a store of which ours is an older copy: then RUNNING
  *   ENDING            there     finished
  *   any               gone      ended, with the reason
  *   ENDED             there     ended: the record is the witness
@@ -224,11 +225,34 @@ static const char *gone_reason(const struct live *l)
     return "itself: its machine was gone at start";
 }
 
+/* A machine is claimed when its client has the answer, before which its record was RUNNING. One of
+ * our own store that says so has lost that with the power, and all that ran with it. 0 it runs, -1
+ * with err; or its create is to be undone. */
+enum { UNDONE = 1 };
+
+static int finish_create(struct live *l, struct err *err)
+{
+    struct provider *p = l->control->provider;
+    struct sandbox next = l->s;
+    struct event e = control_event_of(&l->s, "started", "system",
+                                      "its record is older than it: a backup was put back");
+    struct machine_state m;
+
+    if (p->ops->adopt(p, l->s.id, &m, err))
+        return -1;
+    if (m.mark.claim != ORDER_CLAIMED || mark_is_ours(l->control, &m.mark))
+        return UNDONE;
+    next.state = SANDBOX_RUNNING;
+    next.started_ms = e.at_ms;
+    next.end_ms = next.life.timeout_ms ? e.at_ms + next.life.timeout_ms : 0;
+    return control_save(l, &next, &e, err);
+}
+
 static int settle(struct live *l, bool machine, struct err *err)
 {
-    bool end = !machine || l->s.state == SANDBOX_CREATING || l->s.state == SANDBOX_ENDING;
-
-    int kept = end ? 0 : keep(l, err);
+    int made = machine && l->s.state == SANDBOX_CREATING ? finish_create(l, err) : 0;
+    bool end = !machine || made == UNDONE || l->s.state == SANDBOX_ENDING;
+    int kept = made < 0 ? -1 : end ? 0 : keep(l, err);
 
     if (kept < 0 && !provider_gone(l->control->provider, l->s.id, err)) {
         if (err->code != ERR_NOT_FOUND)

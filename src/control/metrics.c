@@ -25,17 +25,22 @@ static void created(struct control *c, struct buf *out)
 void control_metrics(struct control *c, struct buf *out)
 {
     const struct counts *n = &c->counts;
-    size_t states[SANDBOX_STATES] = { 0 };
+    size_t states[SANDBOX_STATES] = { 0 }, unreachable = 0;
     struct live *l;
 
-    list_each(l, &c->all, all)
+    list_each(l, &c->all, all) {
         states[l->s.state]++;
+        unreachable += *l->unreachable != 0;
+    }
     prom_head(out, "cove_sandboxes", "gauge", "Sandboxes by their state");
     for (int i = 0; i < SANDBOX_ENDED; i++) {
         const char *labels[] = { "state", sandbox_state_names[i], NULL };
 
         prom_value(out, "cove_sandboxes", labels, (double)states[i]);
     }
+    prom_head(out, "cove_unreachable", "gauge",
+              "Sandboxes of which something cannot be read or found; each says what");
+    prom_value(out, "cove_unreachable", NULL, (double)unreachable);
     prom_head(out, "cove_orphans", "gauge", "Machines that the database does not know");
     prom_value(out, "cove_orphans", NULL, (double)c->norphans);
     created(c, out);

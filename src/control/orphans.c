@@ -315,8 +315,7 @@ static void write_times(struct control *c)
         memcpy(row->reason, o->reason, sizeof(row->reason));
     }
     if (all.n && control_store(c, put_all, &all, &err) < 0)
-        log_warn("how long machines have been set aside is not written down",
-                 KV("error", err.msg));
+        log_warn("how long machines have been set aside is not written down", KV("error", err.msg));
     free(all.items);
 }
 

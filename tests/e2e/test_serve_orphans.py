@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import tarfile
 import tempfile
 import time
 
@@ -186,6 +187,45 @@ def test_what_an_older_backup_does_not_know_is_set_aside_and_adopted(world, ann)
     world.start()
     assert world.orphans() == {}
     assert {world.state(box["id"]) for box in (runs, paused, asleep)} == {"running"}
+    world.end_all()
+
+
+def exported(file):
+    """What an archive has of a home, and what was removed."""
+    with tarfile.open(file) as tar:
+        names = {one.name.removeprefix("./"): one for one in tar.getmembers()}
+        text = tar.extractfile(names["home/user/file"]).read().decode()
+        removed = tar.extractfile(names[".cove-removed"]).read().decode() if ".cove-removed" in names else ""
+    return text, removed.splitlines()
+
+
+def test_the_files_of_one_can_be_had_as_an_archive(world, ann):
+    """With its server and without, whether it runs or not, and nothing happens to it."""
+    copy, file = world.folder / "before-export", world.folder / "files.tar"
+    world.cove("backup", copy)
+    runs, asleep = world.sandbox("runs", key=ann), world.sandbox("asleep", key=ann)
+    world.run(asleep, "sudo rm /etc/hostname", key=ann)
+    world.ok("POST", f"/v1/sandboxes/{asleep['id']}/pause", {"memory": False})
+    world.stop()
+    world.cove("restore", copy)
+    world.start()
+    assert world.orphans().keys() == {runs["id"], asleep["id"]}
+    said = world.cove("orphans", "export", runs["id"], file)
+    assert str(file) in said and "entries" in said
+    assert exported(file)[0] == "runs\n"
+    assert "exists" in world.cove("orphans", "export", runs["id"], file, status=1)
+    assert exported(file)[0] == "runs\n"
+    file.unlink()
+    assert "no files of a sandbox" in world.cove("orphans", "export", "i0000000000000000none", file, status=1)
+    assert not file.exists()
+    world.stop()
+    said = json.loads(world.cove("orphans", "export", asleep["id"], file, "--json"))
+    assert (said["file"], said["left_out"]) == (str(file), 0) and said["entries"] > 1 and said["removed"] >= 1
+    assert exported(file)[0] == "asleep\n" and "etc/hostname" in exported(file)[1]
+    assert file.stat().st_mode & 0o777 == 0o600
+    world.start()
+    world.counts_on({"id": world.adopt(runs["id"], "ann")["id"]}, key=ann)
+    assert world.adopt(asleep["id"], "ann")["state"] == "paused"
     world.end_all()
 
 

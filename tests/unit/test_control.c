@@ -568,6 +568,15 @@ static void lose_sight_of(const char *id)
     wait_until(reachable, 0);
 }
 
+static void check_metric(const char *line)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+
+    control_metrics(w.c, &b);
+    if (!strstr(buf_cstr(&b), line))
+        test_fail(__FILE__, __LINE__, "there is no %s", line);
+}
+
 static void find_again(void)
 {
     provider_fake_unreachable(w.fake, away, "");
@@ -596,8 +605,11 @@ static void as_before(void)
     s.forwards = (struct objs){ 0 };
     other = create(&w.alice, &s);
     control_hold(other);
+    check_metric("cove_unreachable 0\n");
     lose_sight_of(b->id);
+    check_metric("cove_unreachable 1\n");
     find_again();
+    check_metric("cove_unreachable 0\n");
     check_leads_inside(port_of(b));
     CHECK_STR(events_of(b->id), "created started unreachable reachable");
     had = samples_of(other);

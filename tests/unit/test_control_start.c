@@ -146,6 +146,41 @@ static void is_undone(void)
 
 TEST(one_that_was_being_created_is_undone) { start(creating, is_undone, 0); }
 
+static void creating_marked(const char *store)
+{
+    struct order_mark mark = { .claim = ORDER_CLAIMED, .owner = "alice" };
+    struct err err = { 0 };
+
+    creating();
+    snprintf(mark.store, sizeof(mark.store), "%s", store);
+    CHECK_INT(w.fake->ops->claim(w.fake, row.id, &(struct limits){ 0 }, &mark, &err), 0);
+}
+
+static void told_by_another(void) { creating_marked("another"); }
+
+static void told_by_ours(void)
+{
+    AUTO(buf_free) struct buf mark = { 0 };
+    struct err err = { 0 };
+
+    CHECK_INT(w.store->ops->value_once(w.store, STORE_MARK, STR("mark0"), &mark, &err), 0);
+    creating_marked(buf_cstr(&mark));
+}
+
+static void was_created(void)
+{
+    check_live(SANDBOX_RUNNING);
+    CHECK_STR(events_of(row.id), "started");
+    reopen_control();
+    is_running();
+}
+
+TEST(unless_its_machine_is_newer_than_the_backup_and_was_given_to_its_client)
+{
+    start(told_by_another, was_created, 0);
+    start(told_by_ours, is_undone, 0);
+}
+
 static void creating_without(void) { former(SANDBOX_CREATING, 0); }
 
 TEST(and_so_is_one_that_had_no_machine_yet) { start(creating_without, is_undone, 0); }
@@ -314,8 +349,8 @@ static void is_paused_all_the_same(void)
 
     found_astray();
     check_live(SANDBOX_PAUSED);
-    CHECK_INT(control_resume(w.c, &w.alice,
-                             control_find(w.c, &w.alice, str_of(row.id), &err), -1, true, &err),
+    CHECK_INT(control_resume(w.c, &w.alice, control_find(w.c, &w.alice, str_of(row.id), &err), -1,
+                             true, &err),
               0);
     check_live(SANDBOX_RUNNING);
 }
