@@ -175,7 +175,7 @@ static int put_head(struct call *c, int status, const char *type, int64_t length
 
     b->len = 0;
     c->status = status;
-    c->conn->patience = length < 0 && !bodyless ? NEVER : 0;
+    c->conn->patience = 0; /* what the handler asks for holds for its own answer */
     put_status(b, status);
     if (type && !bodyless) {
         buf_add_str(b, STR("Content-Type: "));

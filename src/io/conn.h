@@ -40,7 +40,7 @@ struct conn {
     size_t pos, len;            /* unread input is in[pos..len) */
     size_t used;                /* pending output is out[0..used) */
     unsigned burst;             /* reads in a row that did not have to wait */
-    int64_t patience; /* until when http_put() waits for the peer, and no longer; 0: http.write-ms */
+    int64_t patience;           /* until when http_put() waits for the peer; 0: http.write-ms */
     bool nowait; /* reads fail with EAGAIN where the loop would park: for co_call() and proxy */
     bool cut;    /* conn_cut() was called */
     bool turned; /* the last read waits for room to write: set by the layer */

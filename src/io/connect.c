@@ -110,11 +110,19 @@ int connect_read_message(struct call *c, const struct field *table, void *out, s
                              &c->arena, out, err);
 }
 
-int connect_begin(struct call *c)
+static void put_headers(struct call *c)
 {
     call_header(c, "X-Accel-Buffering", "no");
     call_header(c, "Cache-Control", "no-cache");
-    return call_begin(c, 200, "application/connect+json", -1);
+}
+
+int connect_begin(struct call *c)
+{
+    put_headers(c);
+    if (call_begin(c, 200, "application/connect+json", -1))
+        return -1;
+    call_patient(c);
+    return 0;
 }
 
 struct buf *connect_message(struct call *c)
@@ -160,17 +168,34 @@ void connect_reply_error(struct call *c, const struct err *err)
     call_reply_json(c, err_status(err->code), &json);
 }
 
-void connect_end_error(struct call *c, const struct err *err)
+static void put_end_error(struct buf *b, const struct err *err)
 {
-    struct buf *b;
-
-    if (!c->status && connect_begin(c))
-        return;
-    b = connect_message(c);
     json_open(b, '{');
     json_key(b, "error");
     put_error(b, err);
     json_close(b, '}');
+}
+
+/* A refusal is known whole. With its length it is no stream, to us or to a proxy, and nobody waits
+ * without end for one who was refused. */
+static void reply_end_error(struct call *c, const struct err *err)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+
+    buf_add(&b, "\0\0\0\0\0", CONNECT_HEADER);
+    put_end_error(&b, err);
+    connect_encode_header((unsigned char *)b.data, CONNECT_END, (uint32_t)(b.len - CONNECT_HEADER));
+    put_headers(c);
+    call_reply(c, 200, "application/connect+json", buf_str(&b));
+}
+
+void connect_end_error(struct call *c, const struct err *err)
+{
+    if (!c->status) {
+        reply_end_error(c, err);
+        return;
+    }
+    put_end_error(connect_message(c), err);
     if (send_frame(c, CONNECT_END) || call_end(c))
         c->close = true;
 }

@@ -37,6 +37,7 @@ int connect_end(struct call *c);      /* the end-of-stream envelope, without err
 int connect_send_end(struct call *c); /* both, in one write */
 
 void connect_reply_error(struct call *c, const struct err *err); /* unary */
-void connect_end_error(struct call *c, const struct err *err);   /* begins the stream if needed */
+void connect_end_error(struct call *c,
+                       const struct err *err); /* a whole answer where the stream has not begun */
 
 #endif

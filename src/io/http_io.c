@@ -293,7 +293,8 @@ bool http_body_drain(struct http_body *b, size_t most)
 /* ---- writing ---- */
 
 /* The time-out is for each piece: a slow reader of a large answer is not a reader that stopped. A
- * stream has none: whoever writes it waits, as at a pipe, while the reader is there. */
+ * stream of a process's output has none (conn.patience): whoever writes it waits, as at a pipe,
+ * while the reader is there. */
 int http_put(struct conn *c, struct str s)
 {
     while (s.n > WRITE_PIECE) {

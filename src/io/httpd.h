@@ -110,6 +110,8 @@ int call_read_json(struct call *c, const struct field *table, enum field_mode mo
 int call_reply(struct call *c, int status, const char *type, struct str body);
 int call_reply_json(struct call *c, int status, const struct buf *json);
 int call_begin(struct call *c, int status, const char *type, int64_t length); /* -1: not known */
+/* After call_begin(), for what a process writes: waits for the client for as long as it lives. */
+static inline void call_patient(struct call *c) { c->conn->patience = NEVER; }
 int call_send(struct call *c, const void *p, size_t n);
 int call_end(struct call *c);
 int call_flush(struct call *c);

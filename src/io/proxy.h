@@ -26,6 +26,9 @@ struct proxy {
     /* Fields that go no further, of the request or of the answer; NULL: all do. Those that belong
      * to a connection or are the proxy's own are not asked about. */
     bool (*drop)(const struct http_field *f, bool answer);
+    /* Is this answer, which has no length, what a process writes? Then the client is waited for as
+     * long as it lives; else, and NULL, http.write-ms. */
+    bool (*patient)(const struct http_head *answer);
     int64_t moved_at;       /* out, while it runs: when a byte last went either way */
     enum proxy_fault fault; /* out, with the error */
 };

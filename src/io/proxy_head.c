@@ -247,18 +247,20 @@ void proxy_head_interim(const struct proxy *p, struct call *c, const struct exch
     buf_add(&c->scratch, "\r\n", 2);
 }
 
-static void put_framing(struct call *c, const struct exchange *x)
+static void put_framing(const struct proxy *p, struct call *c, const struct exchange *x)
 {
     bool unbounded = x->body.chunked || x->to_the_end;
     struct buf *b = &c->scratch;
 
-    c->conn->patience = unbounded && x->head.status != 101 ? NEVER : 0;
+    c->conn->patience = 0;
     if (x->head.status == 101) {
         buf_add_str(b, STR("Connection: Upgrade\r\n"));
         put_line(b, STR("Upgrade"), http_get(&x->head, "upgrade"));
         return;
     }
     if (unbounded) {
+        if (p->patient && p->patient(&x->head))
+            call_patient(c);
         c->chunked = c->head.minor;
         c->close |= !c->head.minor; /* HTTP/1.0: the body ends with the connection */
     }
@@ -280,7 +282,7 @@ void proxy_head_answer(const struct proxy *p, struct call *c, const struct excha
     c->status = x->head.status;
     put_status(b, c->status);
     put_answer_fields(b, p, &x->head);
-    put_framing(c, x);
+    put_framing(p, c, x);
     buf_add_str(b, buf_str(&c->headers));
     buf_add(b, "\r\n", 2);
 }

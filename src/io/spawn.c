@@ -26,7 +26,7 @@ struct failure { /* what a child that could not start tells its parent */
     int step, error;
 };
 
-enum { BRIEF_MS = 2 };
+enum { BRIEF_MS = 2, LOOK_MS = 100 };
 
 enum step { STEP_STDIO, STEP_SESSION, STEP_ROOT, STEP_IDS, STEP_CWD, STEP_EXEC };
 
@@ -231,6 +231,20 @@ int child_adopt(struct child *c, pid_t pid, struct err *err)
     return 0;
 }
 
+/* Parks until there may be something to see. Where its end cannot be told, for want of memory or of
+ * room in epoll, a look now and then does. */
+static int wait_change(struct child *c, int64_t until)
+{
+    if (co_cond_wait_fd(&c->ended, c->pidfd, CO_IN, until) >= 0)
+        return 0;
+    if (errno == ETIMEDOUT || errno == ECANCELED)
+        return -1;
+    if (co_sleep(MIN(until, co_in(LOOK_MS))))
+        return -1;
+    errno = ETIMEDOUT;
+    return co_now() < until ? 0 : -1;
+}
+
 int child_wait(struct child *c, int64_t until)
 {
     while (!c->reaped) {
@@ -238,7 +252,7 @@ int child_wait(struct child *c, int64_t until)
 
         if (r == c->pid || (r < 0 && errno == ECHILD)) /* collected by somebody: it has ended */
             c->reaped = true;
-        else if (co_cond_wait_fd(&c->ended, c->pidfd, CO_IN, until) < 0)
+        else if (wait_change(c, until))
             return -1;
     }
     co_close(TAKE(c->pidfd, -1)); /* an ended child may be remembered for long, and by thousands */

@@ -12,6 +12,8 @@
 #include "router/answer.h"
 #include "router/traffic.h"
 
+enum { CODE_PORT = 49999 }; /* of the code interpreter in the guest */
+
 static struct {
     int64_t cluster_ms;
 } limits = { .cluster_ms = 180000 };
@@ -67,6 +69,16 @@ struct way { /* a call, and what the router knows of it */
     bool health; /* the guest's health call: never activity */
 };
 
+/* As the sandbox will see it. */
+static struct str path_of(const struct way *w)
+{
+    struct str path = w->call->path;
+
+    if (w->target.by == BY_PATH)
+        str_cut(w->target.rest, '?', &path, &(struct str){ 0 });
+    return path;
+}
+
 static int refuse(struct way *w, enum answer_why why)
 {
     w->router->refused[why]++;
@@ -101,6 +113,30 @@ static bool drop_shared(const struct http_field *f, bool answer)
     case 25: return str_iis(f->name, "strict-transport-security");
     default: return false;
     }
+}
+
+/* ---- streams ---- */
+
+/* Whoever reads what a process writes is waited for, as at a pipe: streams of the guest, and of the
+ * code interpreter. A stream of anything else may be open to everybody, and one who does not read
+ * it has no right to its place among the sandbox's calls. */
+static bool is_guest_stream(const struct http_head *answer)
+{
+    struct str type = http_get(answer, "content-type");
+
+    return answer->status == 200 && (str_iis(type, "application/connect+json") ||
+                                     str_iis(type, "application/connect+proto"));
+}
+
+static bool is_code_stream(const struct http_head *answer)
+{
+    return answer->status == 200 && str_iis(http_get(answer, "content-type"), "application/json");
+}
+
+static bool is_execute(const struct way *w)
+{
+    return w->target.port == CODE_PORT && str_is(w->call->head.method, "POST") &&
+           str_is(path_of(w), "/execute");
 }
 
 /* ---- the right to reach it ---- */
@@ -206,6 +242,10 @@ static int carry(struct way *w, struct sandbox *s, struct err *err)
 
     if (traffic_enter(&r->traffic, s, &f) < 0)
         return refuse(w, WHY_BUSY);
+    if (f.guest)
+        p.patient = is_guest_stream;
+    else if (is_execute(w))
+        p.patient = is_code_stream;
     control_to(r->control, s, w->target.port, &p.to);
     if (!w->health)
         control_touch(s);
@@ -259,7 +299,7 @@ static struct sandbox *wake(struct way *w, struct sandbox *s, enum answer_why *w
 
 static int route(struct way *w, struct err *err)
 {
-    struct str path = w->call->path;
+    struct str path = path_of(w);
     bool guest = w->target.port == PROVIDER_GUEST_PORT;
     enum answer_why why;
     struct sandbox *s;
@@ -267,8 +307,6 @@ static int route(struct way *w, struct err *err)
     w->router->requests[w->target.by]++;
     if (w->target.bad)
         return refuse(w, WHY_BAD);
-    if (w->target.by == BY_PATH)
-        str_cut(w->target.rest, '?', &path, &(struct str){ 0 });
     if (guest && target_is_control(path))
         return refuse(w, WHY_CONTROL);
     w->health = guest && str_is(path, "/health");

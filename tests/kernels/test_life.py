@@ -253,3 +253,31 @@ def test_sockets_that_break_are_made_anew(lone):
         assert again.run("kept").value == "5"
         again.close()
     assert service.log().count('msg="kernel started"') == 1
+
+
+DEAF = """
+import os, socket
+def unlink(one):
+    path = one.getsockname()
+    if isinstance(path, str) and os.path.exists(path):
+        os.unlink(path)
+""" + CUT.replace("one.getpeername()", "unlink(one) or one.getpeername()")
+
+
+def test_a_kernel_that_closes_its_sockets_for_good_is_replaced(lone):
+    """No error, but an end: nobody can hear it any more."""
+    service = lone("kernel.start-ms=5000")
+    with Kernel(service) as k:
+        k.run(KEPT)
+        k.execute(DEAF)
+        wait_for(lambda: service.log().count('msg="kernel started"') == 2, "another kernel", 30)
+        assert "kernel socket" in service.log()
+
+
+def test_a_kernel_that_ends_by_itself_may_take_its_time(lone):
+    """Its sockets are closed before it has ended: that is no reason to kill it."""
+    service = lone()
+    with Kernel(service) as k:
+        k.execute(DEAF + "import time; time.sleep(1); os._exit(7)")
+        wait_for(lambda: 'msg="kernel ended"' in service.log(), "its end", 20)
+    assert 'by="status 7"' in service.log(), service.log()[-2000:]

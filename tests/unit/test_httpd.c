@@ -74,6 +74,25 @@ static int stream(struct call *c, void *body, struct err *err)
     return call_end(c);
 }
 
+static int flooding;
+
+/* Sends without an end; the last segment says whether it is patient. */
+static int flood(struct call *c, void *body, struct err *err)
+{
+    static const char much[32 << 10];
+    int r;
+
+    (void)body;
+    flooding++;
+    r = call_begin(c, 200, "text/plain", -1);
+    if (str_is(c->param[0], "patient"))
+        call_patient(c);
+    while (!r)
+        r = call_send(c, much, sizeof(much));
+    flooding--;
+    return err_set(err, ERR_GONE, "the client left");
+}
+
 static int breaks_midway(struct call *c, void *body, struct err *err)
 {
     (void)body;
@@ -117,6 +136,7 @@ static const struct route second_table[] = {
     { "POST", "/raw", ROUTE_RAW, 0, NULL, 0, echo_raw, "raw", "Echo" },
     { "POST", "/ignore", ROUTE_RAW, 0, NULL, 0, ignores_body, "ignore", "Ignores its body" },
     { "GET", "/stream", ROUTE_RAW, 0, NULL, 0, stream, "stream", "Streams" },
+    { "GET", "/flood/{how}", ROUTE_RAW, 0, NULL, 0, flood, "flood", "Floods" },
     { "GET", "/breaks", ROUTE_RAW, 0, NULL, 0, breaks_midway, "breaks", "Breaks" },
     { "GET", "/length", ROUTE_RAW, 0, NULL, 0, with_length, "length", "Streams a known length" },
     { "GET", "/fails/{code}", ROUTE_JSON, 0, NULL, 0, fails, "fails", "Fails" },
@@ -324,6 +344,40 @@ TEST(an_answer_of_unknown_length_is_chunked)
     SAYS("GET /length" H "\r\n",
          "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n\r\nsixsix");
 }
+
+/* Asks for a flood and reads nothing; is it still sent long after http.write-ms? */
+static void ask_for_flood(const char *request, bool waits)
+{
+    int fd[2];
+
+    net_pair(fd);
+    CHECK_INT(httpd_serve(&server, fd[0]), 0);
+    net_put(fd[1], str_of(request));
+    for (int i = 0; !flooding && i < 1000; i++)
+        co_sleep(co_in(5));
+    CHECK_INT(flooding, 1);
+    for (int i = 0; flooding && i < (waits ? 10 : 1000); i++)
+        co_sleep(co_in(http_limits.write_ms / 2));
+    CHECK_INT(flooding, waits);
+    co_close(fd[1]);
+    for (int i = 0; flooding && i < 1000; i++)
+        co_sleep(co_in(5));
+    CHECK_INT(flooding, 0);
+}
+
+static void unread(void *arg)
+{
+    int64_t limit = http_limits.write_ms;
+
+    (void)arg;
+    server = (struct httpd){ .tables = tables };
+    http_limits.write_ms = 100;
+    ask_for_flood("GET /flood/plain" H "\r\n", false);
+    ask_for_flood("GET /flood/patient" H "\r\n", true);
+    http_limits.write_ms = limit;
+}
+
+TEST(only_who_asks_for_it_waits_for_a_client_that_does_not_read) { test_co(unread, NULL); }
 
 TEST(an_answer_that_fails_midway_is_cut_short)
 {

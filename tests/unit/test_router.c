@@ -678,6 +678,82 @@ static void bounded(void)
 
 TEST(calls_to_one_sandbox_are_bounded) { run(bounded, endless); }
 
+static const char *flood_type;
+static int flooding;
+
+/* Answers with a stream that has no end, and whose client is to read nothing of it. */
+static void flood(int fd, int nth)
+{
+    AUTO(buf_free) struct buf chunk = { 0 };
+    static const char much[32 << 10];
+    char head[160];
+
+    (void)nth;
+    if (!rig_hear_head(fd))
+        return;
+    snprintf(head, sizeof(head),
+             "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n",
+             flood_type);
+    rig_say(fd, head);
+    buf_puts(&chunk, "8000\r\n");
+    buf_add(&chunk, much, sizeof(much));
+    buf_puts(&chunk, "\r\n");
+    flooding++;
+    while (!co_write(fd, chunk.data, chunk.len, co_in(20000)))
+        ;
+    flooding--;
+}
+
+static const struct flood_row {
+    const char *name, *line, *port, *type;
+    bool waits;
+} floods[] = {
+    { "a process", "POST /process.Process/Start", "49983", "application/connect+json", true },
+    { "the same by protobuf", "POST /process.Process/Start", "49983", "application/connect+proto",
+      true },
+    { "a file in gzip", "GET /files?path=f", "49983", "text/plain", false },
+    { "a cell", "POST /execute", "49999", "application/json", true },
+    { "another call of the interpreter", "GET /contexts", "49999", "application/json", false },
+    { "what has the place of the interpreter", "POST /execute", "49999", "text/event-stream",
+      false },
+    { "a port of the user's", "GET /", "80", "text/event-stream", false },
+    { "one that looks like the guest", "POST /process.Process/Start", "80",
+      "application/connect+json", false },
+};
+
+static const struct flood_row *flood_now;
+
+static void unread(void)
+{
+    int64_t limit = http_limits.write_ms;
+    AUTO(buf_free) struct buf rq = { 0 };
+    int fd = rig_connect(&front.addr);
+
+    http_limits.write_ms = 100;
+    flood_type = flood_now->type;
+    buf_printf(&rq,
+               "%s HTTP/1.1\r\nHost: h\r\nE2b-Sandbox-Id: " ID "\r\nE2b-Sandbox-Port: %s\r\n\r\n",
+               flood_now->line, flood_now->port);
+    rig_say(fd, rq.data);
+    for (int i = 0; !flooding && i < 1000; i++)
+        co_sleep(co_in(5));
+    CHECK_INT(flooding, 1);
+    for (int i = 0; flooding && i < (flood_now->waits ? 10 : 200); i++)
+        co_sleep(co_in(http_limits.write_ms / 2));
+    CHECK_INT(flooding, flood_now->waits);
+    co_close(fd);
+    for (int i = 0; flooding && i < 1000; i++)
+        co_sleep(co_in(5));
+    CHECK_INT(flooding, 0);
+    http_limits.write_ms = limit;
+}
+
+TEST_ROWS(only_streams_of_output_wait_for_a_client_that_does_not_read, floods, test_once)
+{
+    flood_now = row;
+    run(unread, flood);
+}
+
 static void mute(int fd, int nth)
 {
     AUTO(buf_free) struct buf b = { 0 };

@@ -135,6 +135,29 @@ static void adopt_cases(void *arg)
     CHECK_INT(prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0), 0);
 }
 
+#ifndef CO_THREADS /* there poll() takes any descriptor */
+static void blind_case(void *arg)
+{
+    struct child c;
+    struct err err = { 0 };
+    char *sh[] = { (char[]){ "/bin/sh" }, NULL };
+    char *sleeps[] = { (char[]){ "sh" }, (char[]){ "-c" }, (char[]){ "sleep 0.2; exit 7" }, NULL };
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    (void)arg;
+    CHECK_INT(start(sh, sleeps, &c, &err), 0);
+    co_close(c.pidfd);
+    c.pidfd = nothing; /* epoll refuses it, as it does when there is no room */
+    CHECK_INT(child_wait(&c, co_in(20)), -1);
+    CHECK_INT(errno, ETIMEDOUT);
+    CHECK_INT(child_wait(&c, co_in(10000)), 0);
+    CHECK_INT(WEXITSTATUS(c.status), 7);
+    child_forget(&c);
+}
+
+TEST(an_end_that_epoll_cannot_tell_is_seen_all_the_same) { in_loop(blind_case); }
+#endif
+
 TEST(exit_codes_signals_and_failures_to_start_are_told_exactly) { in_loop(run_cases); }
 
 TEST(a_status_that_the_reaper_collected_reaches_its_waiter) { in_loop(reap_case); }

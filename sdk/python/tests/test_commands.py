@@ -9,6 +9,7 @@ import time
 import pytest
 
 import cove
+from cove import _wire
 
 
 def test_a_command_gives_output_and_status(sandbox):
@@ -179,6 +180,22 @@ def test_characters_cut_by_a_packet_are_whole(sandbox):
 def test_a_megabyte_of_output_arrives_whole(sandbox):
     result = sandbox.commands.run("head -c 3000000 /dev/zero | tr '\\0' x")
     assert len(result.stdout) == 3_000_000 and result.lost_bytes == 0
+
+
+def test_a_gap_that_was_told_is_not_asked_for_again():
+    """A connection that breaks right behind it goes on behind it."""
+    reader = _wire.ProcessReader()
+
+    def take(event):
+        return "".join(piece.text for piece in reader.take({"event": event}))
+
+    take({"start": {"pid": 7}, "offset": "0"})
+    assert take({"data": {"stdout": "YWJj"}, "offset": "0"}) == "abc"
+    take({"lost": {"bytes": "10"}, "offset": "3"})
+    assert (reader.offset, reader.lost) == (13, 10)
+    take({"start": {"pid": 7}, "offset": "13"})  # the new connection
+    assert take({"data": {"stdout": "ZGVm"}, "offset": "13"}) == "def"
+    assert (reader.offset, reader.text("stdout"), reader.result().lost_bytes) == (16, "abcdef", 10)
 
 
 def test_output_that_is_not_kept_any_more_is_an_error_with_the_offset(sandbox):

@@ -145,6 +145,27 @@ static int relink(struct engine *e, enum channel channel, struct err *err)
     return 0;
 }
 
+static bool wait_dead(struct engine *e, int64_t ms)
+{
+    int64_t until = co_in(ms);
+
+    while (!e->dead)
+        if (co_cond_wait(&e->changed, until))
+            return e->dead;
+    return true;
+}
+
+/* There is no way to hear it any more, whether its socket broke or was closed. One that is ending
+ * by itself closes its sockets first: that has the time to end as it likes. */
+static bool is_deaf(struct engine *e, int got)
+{
+    if (got >= 0 && !e->ready)
+        return false; /* it starts: who brings it up will see */
+    if (e->dead || e->stopping || co_cancelled())
+        return false;
+    return !e->ready || (!wait_dead(e, kernels_limits.stop_ms) && !e->stopping && !co_cancelled());
+}
+
 static void read_link(void *arg)
 {
     struct reader r = *(struct reader *)arg;
@@ -160,9 +181,10 @@ static void read_link(void *arg)
         quick = co_now() - since < STEADY_MS ? quick + 1 : 0;
     } while (e->ready && !e->dead && !e->stopping && quick < RELINKS && !co_cancelled() &&
              !relink(e, r.channel, &err));
-    if (got < 0 && !e->dead && !e->stopping) {
-        log_warn("kernel socket", KV("kernel", e->file), KV("error", err.msg));
-        engine_kill(e); /* no way to hear it any more */
+    if (is_deaf(e, got)) {
+        log_warn("kernel socket", KV("kernel", e->file),
+                 KV("error", err.msg[0] ? err.msg : "it is closed again and again"));
+        engine_kill(e);
     }
     engine_put(e);
 }
@@ -322,16 +344,6 @@ int engine_interrupt(struct engine *e, struct err *err)
     engine_forget(&ask);
     engine_put(e);
     return r;
-}
-
-static bool wait_dead(struct engine *e, int64_t ms)
-{
-    int64_t until = co_in(ms);
-
-    while (!e->dead)
-        if (co_cond_wait(&e->changed, until))
-            return e->dead;
-    return true;
 }
 
 void engine_stop(struct engine *e, bool restart)

@@ -374,10 +374,12 @@ static int stream(struct call *c, struct context *x, struct engine *e, struct ru
     AUTO(buf_free) struct buf out = { 0 };
     int how;
 
-    if (call_begin(c, 200, "application/json", -1) || call_flush(c))
+    if (call_begin(c, 200, "application/json", -1)) {
         how = -1;
-    else
-        how = follow(c, r, x->kernel);
+    } else {
+        call_patient(c);
+        how = call_flush(c) ? -1 : follow(c, r, x->kernel);
+    }
     if (how > 0)
         lost_kernel(c);
     if (how < 0) {

@@ -161,8 +161,10 @@ class ProcessReader:
         elif isinstance(event.get("data"), dict):
             yield from self._data(event)
         elif isinstance(event.get("lost"), dict):
-            self.lost += _int(event["lost"].get("bytes"))
-            self.offset = max(self.offset, _int(event.get("offset")))
+            size = _int(event["lost"].get("bytes"))
+            self.lost += size
+            # Behind the gap: what was told once is not asked for again after a broken connection.
+            self.offset = max(self.offset, _int(event.get("offset"), self.offset) + size)
         elif isinstance(event.get("end"), dict):
             self.end = event["end"]
             for name, stream in self._streams.items():
