@@ -58,6 +58,7 @@ class World(Serve):
 
     known_place = None
     device = None                       # the disk of its data directory, if it has one of its own
+    kernels = False                     # its sandboxes have a Python layer
     descriptors = None                  # how many its processes may have; None: the usual number
     host = "127.0.0.1"                  # what it listens on
 
