@@ -18,7 +18,7 @@ def mixed(chance, faults, count):
 
 def report(history, faults):
     print(f"{history.name}: {history.steps()} steps, {faults} faults, {len(history.kept)} sandboxes, "
-          f"{history.strangers} unheard of, {history.reconnects} reconnects, refused: {dict(history.refused)}")
+          f"{history.strangers} unheard of, {history.reconnects} reconnects, {history.held} held back, refused: {dict(history.refused)}")
 
 
 @pytest.mark.parametrize("number", range(3))

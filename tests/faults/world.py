@@ -44,6 +44,10 @@ class Lost(Wrong):
     """Bytes that were promised did not come."""
 
 
+class Told(Lost):
+    """And the server said so: where that may be, somebody passes over it."""
+
+
 def wait_for(look, what, seconds, step=0.02, error=AssertionError):
     until = time.monotonic() + seconds
     while not (found := look()):
@@ -351,6 +355,7 @@ class Follower:
         self.box, self.timeout, self.data, self.offset, self.reconnects = \
             box, timeout, bytearray(), 0, 0
         self.pace, self.kind, self.boot = pace or (lambda _: None), kind, box.world.boot
+        self.away = False               # between two connections: what a process has written meanwhile may have fallen out
         self.stream = box.wire(timeout).start(*argv, kind=kind)
         self.pid, self.heard = self.stream.pid, time.monotonic()
 
@@ -380,14 +385,14 @@ class Follower:
 
     def check_error(self, error):
         if error and error.get("code") == "data_loss":
-            raise Lost(f"{self.box.id}: {error} at {self.offset} of {self.pid}")
+            raise Told(f"{self.box.id}: {error} at {self.offset} of {self.pid}")
 
     def give_up_after(self, until, error):
         if time.monotonic() > until:
             raise Lost(f"no way back to {self.pid} of {self.box.id}: {error}")
 
     def again(self):
-        until = time.monotonic() + 120
+        until, self.away = time.monotonic() + 120, True
         while True:
             assert self.box.world.boot == self.boot and not self.box.world.given_up, "its machine was started anew"
             try:
@@ -403,4 +408,4 @@ class Follower:
             time.sleep(0.02)
         if self.stream.offset != self.offset:
             raise Lost(f"{self.box.id}: {self.pid} goes on at {self.stream.offset}, not at {self.offset}")
-        self.reconnects, self.heard = self.reconnects + 1, time.monotonic()
+        self.reconnects, self.heard, self.away = self.reconnects + 1, time.monotonic(), False
