@@ -62,6 +62,7 @@ class World(Serve):
 
     known_place = None
     device = None                       # the disk of its data directory, if it has one of its own
+    usual = None                        # the run directory that it has by default, if it is not told another
     kernels = False                     # its sandboxes have a Python layer
     descriptors = None                  # how many its processes may have; None: the usual number
     host = "127.0.0.1"                  # what it listens on
@@ -83,13 +84,14 @@ class World(Serve):
         subprocess.run(words, check=True, capture_output=True)
 
     def start(self):
+        self.run_dir = self.usual or self.run_dir
         if not self.program().exists():
             shutil.copy(COVE, self.program())
         # a server that its monitor had just started when that was killed ends by itself
         wait_for(self.port_is_free, f"somebody still listens on {self.fixed}", 30)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program(), "serve", "--data", self.data, "--run-dir", self.run_dir, *self.options],
+                [self.program(), "serve", "--data", self.data, *([] if self.usual else ["--run-dir", self.run_dir]), *self.options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env, cwd=self.folder,
                 preexec_fn=self.limit if self.descriptors else None)
         self.said = self.read_until_ready()
