@@ -4,7 +4,6 @@ docs/reliability.md has the promise."""
 
 import contextlib
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from helpers.cove import CLEAR, COVE
 from history import History
 from household import Household, repaired
 from stood import Stood, refused
-from world import TROUBLE, World, wait_for
+from world import TROUBLE, Usual, wait_for
 
 BACK_S = 40                             # a file is looked at again twice a minute, or when somebody asks
 LOAD_S = 0.5                            # before an upgrade, and after it
@@ -112,20 +111,6 @@ def test_the_next_release_takes_over(begin, before, how):
     world, house = begin(before)
     upgrade(world, house, "current", how)
     check_use(world, house)
-
-
-class Usual(World):
-    """Where a server has its run directory by default. The keeper hides it from itself, and it is the machine's, too."""
-    usual = pathlib.Path("/run/cove")
-
-
-@pytest.fixture
-def usual():
-    """Empty afterwards: what is the machine's own is made again."""
-    assert os.environ.get("COVE_SCOPE"), "it is no scope's, and may be somebody's"
-    yield
-    for path in Usual.usual.iterdir():
-        path.unlink() if path.is_symlink() or not path.is_dir() else shutil.rmtree(path)
 
 
 @pytest.mark.parametrize("before", BEFORE)

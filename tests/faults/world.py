@@ -300,6 +300,16 @@ class World(Serve):
         return []
 
 
+class Usual(World):
+    """Where a server has its run directory by default. The keeper hides it from itself, and it is the machine's, too."""
+    usual = pathlib.Path("/run/cove")
+
+    @classmethod
+    def empty(cls):
+        for path in cls.usual.iterdir():
+            path.unlink() if path.is_symlink() or not path.is_dir() else shutil.rmtree(path)
+
+
 def machine_cgroups():
     lines = pathlib.Path("/proc/mounts").read_text().splitlines()
     return {line.split()[1] for line in lines if line.split()[2] in ("cgroup", "cgroup2")}
