@@ -285,7 +285,8 @@ class History:
         """What nobody was told of may have been set aside, and is ended; nothing else may."""
         aside = self.world.aside()
         assert not ours & set(aside), f"set aside: {ours & set(aside)} of {aside}"
-        for ident in aside:
+        assert self.world.set_aside <= set(aside), f"of those that were set aside only {aside} are there"
+        for ident in set(aside) - self.world.set_aside:
             self.world.end_aside(ident)
             self.world.nothing_left_of(ident)
 
@@ -342,5 +343,5 @@ class History:
         assert world.metric('cove_sandboxes{state="running"}') + world.metric('cove_sandboxes{state="paused"}') \
             == len(alive)
         ready = {name.removeprefix("box-") for name in (path.name for path in
-                                                        (world.data / "volume/layers").iterdir())} - alive
+                                                        (world.data / "volume/layers").iterdir())} - alive - world.set_aside
         assert len(ready) <= world.metric("cove_pool_ready") + 8, ready     # waiting ones, and what is made now

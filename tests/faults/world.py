@@ -63,6 +63,7 @@ class World(Serve):
     known_place = None
     device = None                       # the disk of its data directory, if it has one of its own
     usual = None                        # the run directory that it has by default, if it is not told another
+    set_aside = frozenset()             # ids of what its database does not know, and that is to stay
     kernels = False                     # its sandboxes have a Python layer
     descriptors = None                  # how many its processes may have; None: the usual number
     host = "127.0.0.1"                  # what it listens on
