@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
 from helpers import machine, proc       # noqa: E402  (of the end-to-end tests)
 
 import tally                            # noqa: E402
-from world import World, wait_for       # noqa: E402
+from world import Usual, World, wait_for       # noqa: E402
 from nemesis import Packages            # noqa: E402
 from power import true_boot             # noqa: E402
 
@@ -67,6 +67,14 @@ def start(folder):
             raise
     machine.collect_orphans()           # we are their parent: nothing of theirs may live on
     wait_for(lambda: not machine.processes(), lambda: f"processes are left: {machine.processes()}", 20, 0.1)
+
+
+@pytest.fixture
+def usual():
+    """The default run directory, empty afterwards: what is the machine's own is made again. To be had before a server."""
+    assert os.environ.get("COVE_SCOPE"), "it is no scope's, and may be somebody's"
+    yield
+    Usual.empty()
 
 
 @pytest.fixture

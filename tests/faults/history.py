@@ -6,7 +6,8 @@ or nobody knows. The checker then compares what was acknowledged with what is th
 
     an acknowledged create exists, or has ended with a reason
     an acknowledged write is there; one whose outcome nobody knows is there whole, or not at all
-    each byte of a command's output arrived once, in order, however often its reader had to come back
+    each byte of a command's output arrived once, in order, however often its reader had to come back; of more than is
+        kept for who comes back, what fell out while nobody was connected was told
     of one that was acknowledged as ended nothing is left on the machine
     no id was given twice
     what the server counts is what there is
@@ -25,11 +26,15 @@ from dataclasses import dataclass, field
 
 import tally
 from helpers.cove import COVE
-from world import TROUBLE, Box, Follower, Wrong, wait_for
+from slow import slowly
+from world import TROUBLE, Box, Follower, Told, Wrong, wait_for
 
 PAUSES = subprocess.run([COVE, "pause", "--help"], capture_output=True).returncode == 0
 LINES = 30
 FLOOD = 900_000                         # bytes; a reader that comes back finds as many: process.output-bytes
+MORE = 6_000_000                        # than is kept, and than lies between a command and a reader that is slow
+SLOWLY_S = 4                            # then who reads slowly has the rest at once
+READERS = ("fast", "slow", "bursts", "gone")
 
 
 def promised(kept, what):
@@ -114,27 +119,33 @@ class Worker(threading.Thread):
             raise Wrong(f"{kept.box.id}: output {follower.data[-60:]} of {len(wanted)} bytes, {end}")
         self.history.reconnects += follower.reconnects
 
-    def pace(self):
-        """How this reader reads: as fast as it can, slowly, in bursts, or now and then not at all. And how much."""
-        chance, kind = self.chance, self.chance.choice(["fast", "slow", "bursts", "gone"])
-        if kind == "slow":
-            rate = chance.choice([10 << 10, 100 << 10, 500_000])
-            return lambda count: time.sleep(count / rate), min(FLOOD, rate * 5)
+    def pace(self, kind):
+        """How such a reader reads: as fast as it can, slowly, in bursts, or now and then not at all."""
+        chance = self.chance
+        if kind == "slow":              # much slower than it is written, and so that what lies between the two is soon full
+            return {"kind": slowly(chance.choice([10 << 10, 100 << 10]), SLOWLY_S)}
         if kind == "bursts":
-            return lambda _: time.sleep(0.4) if chance.random() < 0.05 else None, FLOOD
+            return {"pace": lambda _: time.sleep(0.4) if chance.random() < 0.05 else None}
         if kind == "gone":
-            return lambda _: chance.uniform(0.05, 0.5) if chance.random() < 0.05 else None, FLOOD
-        return None, FLOOD
+            return {"pace": lambda _: chance.uniform(0.05, 0.5) if chance.random() < 0.05 else None}
+        return {}
 
-    def flood(self):
-        kept = self.any()
-        word, (pace, size) = unique("flood"), self.pace()
-        follower = Follower(kept.box, "/bin/sh", "-c", f"yes {word} | head -c {size}; exit 8", pace=pace)
-        end = follower.read()
-        line = word.encode() + b"\n"
-        whole = follower.data == (line * (size // len(line) + 1))[:size] and end["exitCode"] == 8
-        if not whole and kept.boot == self.world.boot:
-            raise Wrong(f"{kept.box.id}: {len(follower.data)} of {size} bytes of a flood, {end}")
+    def flood(self, kind=None):
+        """The exit status says whether the command had to wait for its reader."""
+        kept, word, kind = self.any(), unique("flood"), kind or self.chance.choice(READERS)
+        size, line = MORE if kind == "slow" else FLOOD, word.encode() + b"\n"
+        text = (line * (size // len(line) + 1))[:size]
+        script = f"a=$(date +%s); yes {word} | head -c {size}; [ $(($(date +%s) - a)) -lt {SLOWLY_S - 1} ]; exit $((8 + $?))"
+        follower = Follower(kept.box, "/bin/sh", "-c", script, **self.pace(kind))
+        end = {}
+        try:
+            end = follower.read()
+        except Told:                    # while nobody was connected it wrote more than is kept
+            promised(follower.away and size > FLOOD, f"{kept.box.id}: bytes fell out under a reader that was connected")
+            text, end["exitCode"] = text[:len(follower.data)], 8
+        if (follower.data != text or end.get("exitCode") not in (8, 9)) and kept.boot == self.world.boot:
+            raise Wrong(f"{kept.box.id}: {len(follower.data)} of {len(text)} bytes of a flood, {end}")
+        self.history.held += end.get("exitCode") == 9
         self.history.reconnects += follower.reconnects
 
     def pause(self):
@@ -199,6 +210,7 @@ class History:
         self.go.set()
         world.history = self
         self.over, self.reconnects, self.strangers = threading.Event(), 0, 0
+        self.held = 0                   # floods that had to wait for their reader
         self.refused = collections.Counter()
         self.workers = [Worker(self, number) for number in range(workers)]
 
@@ -273,7 +285,8 @@ class History:
         """What nobody was told of may have been set aside, and is ended; nothing else may."""
         aside = self.world.aside()
         assert not ours & set(aside), f"set aside: {ours & set(aside)} of {aside}"
-        for ident in aside:
+        assert self.world.set_aside <= set(aside), f"of those that were set aside only {aside} are there"
+        for ident in set(aside) - self.world.set_aside:
             self.world.end_aside(ident)
             self.world.nothing_left_of(ident)
 
@@ -330,5 +343,5 @@ class History:
         assert world.metric('cove_sandboxes{state="running"}') + world.metric('cove_sandboxes{state="paused"}') \
             == len(alive)
         ready = {name.removeprefix("box-") for name in (path.name for path in
-                                                        (world.data / "volume/layers").iterdir())} - alive
+                                                        (world.data / "volume/layers").iterdir())} - alive - world.set_aside
         assert len(ready) <= world.metric("cove_pool_ready") + 8, ready     # waiting ones, and what is made now

@@ -11,10 +11,11 @@ import time
 import tally
 from crowd import at_once, made, much_output
 from helpers import machine, proc
+from kernels import context, said
 from world import TROUBLE, World, Wrong, machine_cgroups, wait_for
 
 HOUR, YEAR = 3600, 365 * 86400
-MANY_CREATES, MANY_COMMANDS = 100, 20       # test_crowds.py has ten times as many
+MANY_CREATES, MANY_COMMANDS, MANY_KERNELS = 100, 20, 10     # test_crowds.py has ten times as many
 
 
 def kill(*parts):
@@ -262,6 +263,27 @@ def much_output_of_many(world, _chance):
         wait_for(lambda box=box: ended(world, box.id), f"{box.id} does not end", 60, 0.1)
 
 
+def many_kernels(world, _chance):
+    """Of which each knows what it was told, and one what it was told before."""
+    if not world.kernels:
+        return False
+    box, _ = made(world)
+    known = {context(box): "elder"}
+    for ident, word in known.items():
+        said(box, ident, f"kept = '{word}'")
+
+    def one(number):
+        ident = context(box)
+        said(box, ident, f"kept = '{number}'")
+        return ident, str(number)
+
+    known |= at_once(MANY_KERNELS, one)
+    for ident, word in known.items():
+        if (found := said(box, ident, "print(kept)")) != f"{word}\n":
+            raise Wrong(f"{box.id}: a kernel knows {found}, not {word}")
+    wait_for(lambda: ended(world, box.id), f"{box.id} does not end", 60, 0.1)
+
+
 # ---- somebody else
 
 class Neighbour(World):
@@ -323,7 +345,7 @@ HELPERS = [kill("netmaker"), kill("reaper"), kill("zygote"), kill("keeper", "net
 STOPS = [stop("server", 0.5, 3), stop("keeper", 0.2, 1.5)]
 JUMPS = [jump(sign * by, "server", "keeper", "monitor") for by in (HOUR, YEAR) for sign in (1, -1)]
 ANY = [kill_any, stop_any, slow]
-CROWDS = [many_creates, much_output_of_many]
+CROWDS = [many_creates, much_output_of_many, many_kernels]
 SHORT = [descriptors(count) for count in (64, 256, 1024)] + [little_memory]
 
 

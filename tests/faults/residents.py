@@ -12,10 +12,32 @@ BACK_S = 60                             # a file is looked at again twice a minu
 TEMPLATE = "of-a-test"
 
 
+def cove(world, *words):
+    done = subprocess.run([world.program(), *words, "--data", world.data], capture_output=True, text=True, env=CLEAR,
+                          cwd=world.folder, timeout=60)
+    assert done.returncode == 0, done
+
+
+def set_aside(world, make):
+    """What make() made, and the database does not know: a copy from before is in its place."""
+    copy = world.data.parent / "before"
+    cove(world, "backup", copy)
+    boxes = make()
+    world.down("end")
+    cove(world, "restore", copy)
+    world.start()
+    world.set_aside = {box.id for box in boxes}
+    for ident in set(world.aside()) - world.set_aside:
+        world.end_aside(ident)          # the pool's
+    assert set(world.aside()) == world.set_aside, world.told()
+    return boxes
+
+
 class Residents:
     def __init__(self, world, shared):
         """shared: a directory of the machine that `--allow-mount` names."""
         self.world, self.shared = world, shared
+        self.aside, = set_aside(world, self.one_asleep)
         (shared / "word").write_text("shared")
         done = subprocess.run([world.program(), "template", "add", TEMPLATE, "host", "--data-dir", world.data],
                               capture_output=True, text=True, env=CLEAR, cwd=world.folder)
@@ -30,6 +52,12 @@ class Residents:
         self.pid = self.running.pid()
         self.pause()
         self.older = self.remember()
+
+    def one_asleep(self):
+        box = self.world.box()
+        box.write("file", self.word(box))
+        self.world.ok("POST", f"/v1/sandboxes/{box.id}/pause", {"memory": False})
+        return [box]
 
     @property
     def ids(self):
@@ -71,6 +99,7 @@ class Residents:
         for box in self.boxes:
             said = self.world.call("GET", f"/v1/sandboxes/{box.id}")
             assert said.status != 200 or said.json["state"] != "ended", f"{said.json}\n{self.world.log_of(box.id)}"
+        for box in [*self.boxes, self.aside]:
             layers = self.world.data / "volume/layers"
             assert any(box.id in path.name for path in layers.iterdir()), \
                 f"the files of {box.id} are gone\n{self.world.log_of(box.id)}"
@@ -85,6 +114,7 @@ class Residents:
         assert self.record(self.running).exists(), "no keeper would find it"
         if self.pid:
             assert self.running.pid() == self.pid, "it was started anew"
+        assert self.aside.id in self.world.aside(), f"what was set aside is gone\n{self.world.log_of(self.aside.id)}"
         self.pause()
         self.older = self.older or self.remember()
 

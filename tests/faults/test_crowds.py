@@ -1,9 +1,6 @@
 """Many at once: creates, commands with much output, kernels. Whoever is refused is told so and may try again; nobody else
 loses anything by it."""
 
-import contextlib
-import http.client
-import json
 import threading
 import time
 
@@ -11,26 +8,13 @@ import pytest
 import tally
 from crowd import PATIENCE_S, at_once, made, much_output
 from helpers import python_layer
+from kernels import context, said
 from nemesis import send
 from world import wait_for
 
 CREATES, COMMANDS, OUTPUT, KERNELS = 1000, 200, 10_000_000, 100
 
 pytestmark = pytest.mark.timeout(1200)
-
-
-def ask(world, box, port, method, path, body=None):
-    """A request to a port of a sandbox, tried again while a part is down or says that it is busy."""
-    headers, until = {"E2b-Sandbox-Id": box.id, "E2b-Sandbox-Port": str(port)}, time.monotonic() + PATIENCE_S
-    if box.token:
-        headers["X-Access-Token"] = box.token
-    while True:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            reply = world.call(method, path, body, headers=headers)
-            if reply.status not in (429, 502, 503):
-                return reply
-        assert time.monotonic() < until, f"{method} {path} is not answered"
-        time.sleep(0.2)
 
 
 def test_1000_creates_at_once(start):
@@ -88,26 +72,13 @@ def test_100_kernels_at_once(start, folder):
     world = start("--set", "pool.size=0")
     box = world.box(limits={"memory_bytes": 12 << 30, "pids": 8192})
 
-    def context():
-        reply = ask(world, box, 49999, "POST", "/contexts", {"language": "python", "cwd": "/home/user"})
-        assert reply.status in (200, 201), reply
-        return reply.json["id"]
-
-    def said(ident, code):
-        reply = ask(world, box, 49999, "POST", "/execute", {"context_id": ident, "code": code})
-        assert reply.status == 200, reply
-        lines = [json.loads(line) for line in reply.body.decode().splitlines() if line.strip()]
-        errors = [line for line in lines if line["type"] == "error"]
-        assert not errors, errors
-        return "".join(line.get("text", "") for line in lines if line["type"] == "stdout")
-
-    elders = [context() for _ in range(2)]
+    elders = [context(box) for _ in range(2)]
     for number, ident in enumerate(elders):
-        said(ident, f"x = 'elder {number}'")
+        said(box, ident, f"x = 'elder {number}'")
 
     def one(number):
-        ident = context()
-        said(ident, f"x = {number}")
+        ident = context(box)
+        said(box, ident, f"x = {number}")
         return ident
 
     tally.injected(f"{KERNELS} kernels at once")
@@ -116,7 +87,7 @@ def test_100_kernels_at_once(start, folder):
     took = time.monotonic() - begun
     assert len(set(found)) == KERNELS
     for number, ident in enumerate(elders):
-        assert said(ident, "print(x)") == f"elder {number}\n"
+        assert said(box, ident, "print(x)") == f"elder {number}\n"
     for number, ident in enumerate(found):
-        assert said(ident, "print(x)") == f"{number}\n"
+        assert said(box, ident, "print(x)") == f"{number}\n"
     print(f"{KERNELS} kernels in {took:.0f} s")

@@ -7,7 +7,9 @@ import time
 
 import pytest
 import tally
+from helpers import python_layer
 from history import History
+from inside import INSIDE
 from nemesis import ANY, CROWDS, HELPERS, JUMPS, KILLS, SHORT, STOPS, Neighbour, host_changes, neighbour, torment
 from power import Device, power_loss, reboot
 from residents import Residents
@@ -38,14 +40,18 @@ def world(device, start, packages, folder):
     shared = folder / "shared"
     shared.mkdir()
     shim = Shim(folder / "block") if LIBRARY.exists() else None
+    kernels = python_layer.why_not() is None
+    if kernels:
+        python_layer.put(folder / "data")
     made = start("--set", "pool.size=2", "--allow-mount", shared, env=shim.variables if shim else None)
     made.shim, made.packages, made.residents, made.device = shim, packages, Residents(made, shared), device
+    made.kernels = kernels
     return made
 
 
 def kinds(world):
     """Each family as often as another, whatever number of kinds it has."""
-    found = [KILLS, HELPERS, STOPS, ANY, ANY, SHORT, SPOILS, SPOILS, CROWDS, [host_changes], [host_changes],
+    found = [KILLS, HELPERS, STOPS, ANY, ANY, SHORT, SPOILS, SPOILS, CROWDS, INSIDE, [host_changes], [host_changes],
              [reboot]]
     if hasattr(world, "neighbour"):
         found.append([neighbour])
@@ -96,7 +102,7 @@ def test_a_history_of_everything(world):
 
 # ---- each of them alone: a history that fails says which it was by this
 
-EACH = [hurt for family in (ANY, SHORT, SPOILS, CROWDS, [host_changes, reboot]) for hurt in family]
+EACH = [hurt for family in (ANY, SHORT, SPOILS, CROWDS, INSIDE, [host_changes, reboot]) for hurt in family]
 
 
 @pytest.mark.parametrize("hurt", EACH, ids=lambda hurt: hurt.__name__.replace("_", " "))

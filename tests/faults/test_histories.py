@@ -7,6 +7,7 @@ import pytest
 import tally
 from history import History
 from nemesis import HELPERS, JUMPS, KILLS, STOPS, torment
+from residents import set_aside
 from shim import LIBRARY, Shim
 
 shimmed = pytest.mark.skipif(not LIBRARY.exists(), reason=f"{LIBRARY} is not built (sanitizers)")
@@ -18,7 +19,7 @@ def mixed(chance, faults, count):
 
 def report(history, faults):
     print(f"{history.name}: {history.steps()} steps, {faults} faults, {len(history.kept)} sandboxes, "
-          f"{history.strangers} unheard of, {history.reconnects} reconnects, refused: {dict(history.refused)}")
+          f"{history.strangers} unheard of, {history.reconnects} reconnects, {history.held} held back, refused: {dict(history.refused)}")
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -69,3 +70,30 @@ def test_a_deadline_comes_when_it_is_due_whatever_the_time_is(start, folder):
     assert time.monotonic() - begun > 5.9
     assert "lifetime" in boxes[6].state()["reason"]
     assert boxes[3600].run("echo here") == "here\n"
+
+
+@shimmed
+def test_what_was_set_aside_is_kept_whatever_the_time_is(start, folder):
+    """Its retention is counted while a server is there, and not by the clock of the wall."""
+    shim = Shim(folder / "block")
+    world = start("--set", "pool.size=0", env=shim.variables)
+    world.shim = shim
+
+    def make():
+        boxes = [world.box(), world.box()]
+        for box in boxes:
+            box.write("file", b"kept")
+        world.ok("POST", f"/v1/sandboxes/{boxes[1].id}/pause", {"memory": False})
+        return boxes
+
+    runs, asleep = set_aside(world, make)
+    first = runs.pid()
+    torment(world, tally.chance("aside"), JUMPS)
+    assert set(world.aside()) == {runs.id, asleep.id}, world.log_of(runs.id) + world.log_of(asleep.id)
+    assert runs.pid() == first
+    for box in (runs, asleep):
+        box.token = world.ok("POST", f"/v1/orphans/{box.id}", {"owner": "admin"}).get("token")
+    world.ok("POST", f"/v1/sandboxes/{asleep.id}/resume", {})
+    for box in (runs, asleep):
+        box.token = box.state().get("token", box.token)
+        assert box.read("file") == b"kept"

@@ -2,42 +2,17 @@
 
 import concurrent.futures
 import itertools
-import socket
 import time
 
+import pytest
 import tally
-from helpers.wire import Connection
+from history import READERS, History
+from slow import slowly
 from world import Follower, wait_for
 
 NAP_S = 13                              # longer than any reader was once waited for
 SLOWLY_S, MUCH = 25, 12 << 20
 LINE = b"0123456789abcdefghijklmnopqrstuvwxyz\n"
-
-
-class SlowSocket(socket.socket):
-    """Reads a little, often: never is there a gap in it."""
-
-    rate, until = 0, 0
-
-    def recv_into(self, buffer, *more):
-        if time.monotonic() > self.until:
-            return super().recv_into(buffer, *more)
-        step = max(256, self.rate // 10)
-        count = super().recv_into(memoryview(buffer)[:step], *more)
-        time.sleep(count / self.rate)
-        return count
-
-
-def slowly(rate):
-    """A connection on which so many bytes a second are read at first, and then as many as there are."""
-    class Slow(Connection):
-        def connect(self):
-            self.sock = SlowSocket()
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
-            self.sock.settimeout(self.timeout)
-            self.sock.connect((self.host, self.port))
-            self.sock.rate, self.sock.until = rate, time.monotonic() + SLOWLY_S
-    return Slow
 
 
 def bursts():
@@ -49,8 +24,8 @@ def bursts():
 def test_a_slow_reader_gets_every_byte(start):
     """However slow it is: while it is connected, the process waits for it."""
     world = start("--set", "pool.size=0")
-    readers = {"10 KiB/s": {"kind": slowly(10 << 10)}, "100 KiB/s": {"kind": slowly(100 << 10)},
-               "100 KiB/s again": {"kind": slowly(100 << 10)}, "bursts": {"pace": bursts()}}
+    readers = {"10 KiB/s": {"kind": slowly(10 << 10, SLOWLY_S)}, "100 KiB/s": {"kind": slowly(100 << 10, SLOWLY_S)},
+               "100 KiB/s again": {"kind": slowly(100 << 10, SLOWLY_S)}, "bursts": {"pace": bursts()}}
     text = (LINE * (MUCH // len(LINE) + 1))[:MUCH]
 
     def one(name):
@@ -69,9 +44,19 @@ def test_a_reader_that_goes_for_good_holds_nobody_back(start):
     world = start("--set", "pool.size=0")
     box = world.box()
     stream = box.wire(60).start("/bin/sh", "-c", f"head -c {64 << 20} /dev/zero; echo done >/home/user/end",
-                                kind=slowly(10 << 10))
+                                kind=slowly(10 << 10, SLOWLY_S))
     for _ in range(3):
         stream.read_message()
     stream.close()                      # with bytes unread, which the server hears as a reset
     tally.injected("reader, gone")
     wait_for(lambda: box.run("cat /home/user/end 2>/dev/null; true") == "done\n", "the command does not end", 30, 0.2)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_slow_reader_of_a_history_holds_its_process_back(start, kind):
+    """Or what the histories show would be no more than that buffers are large."""
+    history = History(start("--set", "pool.size=0"), f"reader-{kind}", workers=1)
+    worker, = history.workers
+    worker.create()
+    worker.flood(kind)
+    assert history.held == (kind == "slow"), "its process wrote all of it at once"

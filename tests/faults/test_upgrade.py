@@ -19,7 +19,7 @@ from helpers.cove import CLEAR, COVE
 from history import History
 from household import Household, repaired
 from stood import Stood, refused
-from world import TROUBLE, wait_for
+from world import TROUBLE, Usual, wait_for
 
 BACK_S = 40                             # a file is looked at again twice a minute, or when somebody asks
 LOAD_S = 0.5                            # before an upgrade, and after it
@@ -111,6 +111,29 @@ def test_the_next_release_takes_over(begin, before, how):
     world, house = begin(before)
     upgrade(world, house, "current", how)
     check_use(world, house)
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("how", ["kill", "end"])
+def test_the_next_release_takes_over_in_the_usual_place(usual, start, begin, folder, before, how):
+    """And a server of another data directory there ends none of them."""
+    world, house = begin(before, kind=Usual)
+    upgrade(world, house, "current", how)
+    other = start(kind=Usual, folder=folder / "other")
+    assert not other.listed() and not other.aside()
+    its = other.box()
+    its.write("file", b"of another")
+    house.all_as_it_was()
+    house.stream()
+    for one in (other, world):          # in either order
+        stop(one, how)
+        one.start()
+        assert set(other.listed()) == {its.id} and not world.aside() and not other.aside()
+        house.all_as_it_was()
+    house.stream_came_whole()
+    assert its.read("file") == b"of another"
+    check_use(world, house)
+    assert set(other.listed()) == {its.id} and its.run("echo here") == "here\n"
 
 
 def test_of_a_machine_that_was_restarted_the_paused_are_found(begin):

@@ -44,6 +44,10 @@ class Lost(Wrong):
     """Bytes that were promised did not come."""
 
 
+class Told(Lost):
+    """And the server said so: where that may be, somebody passes over it."""
+
+
 def wait_for(look, what, seconds, step=0.02, error=AssertionError):
     until = time.monotonic() + seconds
     while not (found := look()):
@@ -58,6 +62,9 @@ class World(Serve):
 
     known_place = None
     device = None                       # the disk of its data directory, if it has one of its own
+    usual = None                        # the run directory that it has by default, if it is not told another
+    set_aside = frozenset()             # ids of what its database does not know, and that is to stay
+    kernels = False                     # its sandboxes have a Python layer
     descriptors = None                  # how many its processes may have; None: the usual number
     host = "127.0.0.1"                  # what it listens on
 
@@ -78,13 +85,14 @@ class World(Serve):
         subprocess.run(words, check=True, capture_output=True)
 
     def start(self):
+        self.run_dir = self.usual or self.run_dir
         if not self.program().exists():
             shutil.copy(COVE, self.program())
         # a server that its monitor had just started when that was killed ends by itself
         wait_for(self.port_is_free, f"somebody still listens on {self.fixed}", 30)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program(), "serve", "--data", self.data, "--run-dir", self.run_dir, *self.options],
+                [self.program(), "serve", "--data", self.data, *([] if self.usual else ["--run-dir", self.run_dir]), *self.options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=CLEAR | self.env, cwd=self.folder,
                 preexec_fn=self.limit if self.descriptors else None)
         self.said = self.read_until_ready()
@@ -293,6 +301,16 @@ class World(Serve):
         return []
 
 
+class Usual(World):
+    """Where a server has its run directory by default. The keeper hides it from itself, and it is the machine's, too."""
+    usual = pathlib.Path("/run/cove")
+
+    @classmethod
+    def empty(cls):
+        for path in cls.usual.iterdir():
+            path.unlink() if path.is_symlink() or not path.is_dir() else shutil.rmtree(path)
+
+
 def machine_cgroups():
     lines = pathlib.Path("/proc/mounts").read_text().splitlines()
     return {line.split()[1] for line in lines if line.split()[2] in ("cgroup", "cgroup2")}
@@ -350,6 +368,7 @@ class Follower:
         self.box, self.timeout, self.data, self.offset, self.reconnects = \
             box, timeout, bytearray(), 0, 0
         self.pace, self.kind, self.boot = pace or (lambda _: None), kind, box.world.boot
+        self.away = False               # between two connections: what a process has written meanwhile may have fallen out
         self.stream = box.wire(timeout).start(*argv, kind=kind)
         self.pid, self.heard = self.stream.pid, time.monotonic()
 
@@ -379,14 +398,14 @@ class Follower:
 
     def check_error(self, error):
         if error and error.get("code") == "data_loss":
-            raise Lost(f"{self.box.id}: {error} at {self.offset} of {self.pid}")
+            raise Told(f"{self.box.id}: {error} at {self.offset} of {self.pid}")
 
     def give_up_after(self, until, error):
         if time.monotonic() > until:
             raise Lost(f"no way back to {self.pid} of {self.box.id}: {error}")
 
     def again(self):
-        until = time.monotonic() + 120
+        until, self.away = time.monotonic() + 120, True
         while True:
             assert self.box.world.boot == self.boot and not self.box.world.given_up, "its machine was started anew"
             try:
@@ -402,4 +421,4 @@ class Follower:
             time.sleep(0.02)
         if self.stream.offset != self.offset:
             raise Lost(f"{self.box.id}: {self.pid} goes on at {self.stream.offset}, not at {self.offset}")
-        self.reconnects, self.heard = self.reconnects + 1, time.monotonic()
+        self.reconnects, self.heard, self.away = self.reconnects + 1, time.monotonic(), False
