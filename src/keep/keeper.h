@@ -222,6 +222,8 @@ int note_write(const struct box *b, bool lasting, struct err *err);
 void note_mark(const struct box *b); /* its layer says the same, of one that sleeps */
 int note_put(const struct keeper *k, const struct boxfile *n, struct str unknown, bool lasting,
              struct err *err);
+/* Replaces that of one that is paused, lastingly; answers later. */
+int note_renew(struct box *b, const struct pending *reply, struct err *err);
 int note_sync(const struct keeper *k, struct err *err);
 /* As boxfile_decode(); ERR_NOT_FOUND: there is none. unknown: appended; may be NULL. */
 int note_read(const struct keeper *k, const char *id, struct boxfile *out, struct buf *unknown,

@@ -70,6 +70,91 @@ void note_mark(const struct box *b)
     keep_layer_paused(b->layer, &n, buf_str(&b->unknown));
 }
 
+/* ---- writing one anew ---- */
+
+struct renewal {
+    struct pending reply;
+    char id[ORDER_ID];
+    int draft; /* the note, without a name yet */
+    size_t n;
+    char bytes[]; /* what is in it */
+};
+
+static int sync_draft(struct keeper *k, void *arg, struct err *err)
+{
+    const struct renewal *r = arg;
+
+    (void)k;
+    return fsync(r->draft) ? err_sys(err, "note that sandbox %s is paused", r->id) : 0;
+}
+
+static int encode_note(const struct box *b, struct buf *out, struct err *err)
+{
+    struct boxfile n;
+
+    fill_note(b, &n);
+    return boxfile_encode(&n, BOXFILE_NOTE, buf_str(&b->unknown), out, err);
+}
+
+/* 1: it is written; 0: it is to be written again, as what it says has changed meanwhile. */
+static int place_draft(struct box *b, const struct renewal *r, struct err *err)
+{
+    AUTO(buf_free) struct buf now = { 0 };
+
+    if (!b)
+        return err_set(err, ERR_CONFLICT, "sandbox %s has ended meanwhile", r->id);
+    if (!b->noted || b->waking) /* it goes on, and has a record */
+        return 1;
+    if (encode_note(b, &now, err))
+        return -1;
+    if (!str_eq(buf_str(&now), (struct str){ r->bytes, r->n }))
+        return note_renew(b, &r->reply, err);
+    if (statedir_place(b->keeper->notes, r->draft, r->id, err))
+        return -1;
+    if (b->phase == PHASE_ASLEEP) /* of others their record has said it */
+        note_mark(b);
+    return 1;
+}
+
+static void draft_synced(struct keeper *k, void *arg, const struct err *err)
+{
+    const struct renewal *r = arg;
+    struct box *b = box_find(k, r->id);
+    struct err failed = { 0 };
+    struct keep_state state = { 0 };
+    int done = err ? -1 : place_draft(b, r, &failed);
+
+    close(r->draft);
+    if (!done)
+        return;
+    if (b)
+        box_state(b, &state);
+    keeper_reply(&r->reply, r->id, done > 0 ? NULL : err ? err : &failed, &state);
+}
+
+/* The disk may take long, so a child waits for it; the name is ours to give: what a child wrote
+ * under it might be there after the sandbox has been woken. */
+int note_renew(struct box *b, const struct pending *reply, struct err *err)
+{
+    AUTO(buf_free) struct buf bytes = { 0 };
+    struct renewal *r;
+    int draft;
+
+    if (encode_note(b, &bytes, err))
+        return -1;
+    draft = statedir_draft(b->keeper->notes, buf_str(&bytes), err);
+    if (draft < 0)
+        return -1;
+    r = xcalloc(1, sizeof(*r) + bytes.len);
+    *r = (struct renewal){ .reply = *reply, .draft = draft, .n = bytes.len };
+    memcpy(r->id, b->id, sizeof(r->id));
+    memcpy(r->bytes, bytes.data, bytes.len);
+    if (!job_start(b->keeper, sync_draft, draft_synced, r, &r->reply, err))
+        return 0;
+    close(draft);
+    return -1;
+}
+
 int note_sync(const struct keeper *k, struct err *err)
 {
     return k->notes >= 0 && fsync(k->notes) ? err_sys(err, "write the notes of paused sandboxes")

@@ -54,6 +54,30 @@ int statedir_write(int dir, const char *id, struct str bytes, enum statedir_how 
     return r ? err_sys(err, "write the file of sandbox %s", id) : 0;
 }
 
+int statedir_draft(int dir, struct str bytes, struct err *err)
+{
+    AUTO(closep) int fd = openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+
+    if (fd < 0 || write(fd, bytes.p, bytes.n) != (ssize_t)bytes.n)
+        return err_sys(err, "write the file of a sandbox");
+    return TAKE(fd, -1);
+}
+
+int statedir_place(int dir, int draft, const char *id, struct err *err)
+{
+    char from[32], name[NAME_ROOM];
+
+    snprintf(from, sizeof(from), "/proc/self/fd/%d", draft);
+    snprintf(name, sizeof(name), ".%s", id);
+    if (unlinkat(dir, name, 0) && errno != ENOENT)
+        return err_sys(err, "write the file of sandbox %s", id);
+    if (!linkat(AT_FDCWD, from, dir, name, AT_SYMLINK_FOLLOW) && !renameat(dir, name, dir, id))
+        return 0;
+    err_sys(err, "write the file of sandbox %s", id);
+    unlinkat(dir, name, 0);
+    return -1;
+}
+
 int statedir_read(int dir, const char *id, struct buf *out, struct err *err)
 {
     AUTO(closep) int fd = openat(dir, id, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

@@ -23,6 +23,10 @@ int statedir_open(const char *parent, const char *name, struct err *err);
 enum statedir_how { STATE_IN_PLACE, STATE_WHOLE, STATE_LASTING };
 int statedir_write(int dir, const char *id, struct str bytes, enum statedir_how how,
                    struct err *err);
+/* The same in three steps, so that somebody else can wait for the disk (fsync) between the first
+ * two: a file without a name, which goes with the last descriptor of it, and its name. */
+int statedir_draft(int dir, struct str bytes, struct err *err);
+int statedir_place(int dir, int draft, const char *id, struct err *err);
 int statedir_read(int dir, const char *id, struct buf *out, struct err *err); /* ERR_NOT_FOUND */
 
 /* A damaged file gets a second name, <id>.damaged, which nobody of us removes. */

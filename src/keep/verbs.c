@@ -33,10 +33,11 @@ static int do_freeze(struct verb_call *v, struct err *err)
     return box_pause(v->box, &p, v->r->u.freeze.files_only, err);
 }
 
-/* What its note says has changed; or it was astray, and somebody has claimed it. */
+/* It was astray, and somebody has claimed it; or what its note says has changed, and no child can
+ * wait for the disk. */
 static int note_again(struct box *b, struct err *err)
 {
-    if (note_write(b, b->astray, err))
+    if (note_write(b, true, err))
         return -1;
     if (b->phase == PHASE_ASLEEP) /* of others their record has just said it */
         note_mark(b);
@@ -160,6 +161,7 @@ static int do_limits(struct verb_call *v, struct err *err)
     struct box *b = v->box;
     struct keep_state state;
     struct pending p = { v->client, v->r->serial, KEEP_LIMITS };
+    bool noted = v->r->u.mark.claim && b->noted && !b->waking; /* a woken one's note goes */
     struct err ignored;
 
     if (limits_fill(&l, &b->order.limits, err))
@@ -177,8 +179,11 @@ static int do_limits(struct verb_call *v, struct err *err)
     b->order.limits = l;
     if (v->r->u.mark.claim)
         b->order.mark = v->r->u.mark;
-    if ((b->phase != PHASE_ASLEEP && adopt_record(b, err)) ||
-        ((b->noted || b->astray) && v->r->u.mark.claim && note_again(b, err)))
+    if (b->phase != PHASE_ASLEEP && adopt_record(b, err))
+        return -1;
+    if (noted && !note_renew(b, &p, err))
+        return 0;
+    if ((noted || (v->r->u.mark.claim && b->astray)) && note_again(b, err))
         return -1;
     box_state(b, &state);
     keeper_reply(&p, b->id, NULL, &state);

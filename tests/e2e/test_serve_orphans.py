@@ -485,6 +485,29 @@ def test_one_of_a_former_release_gives_its_files(world, ann):
     world.end_all()
 
 
+def test_one_that_is_paused_is_told_whose_it_is_on_disk(world, ann):
+    """A former release, or a backup, did not say: the note is written anew, and the layer says it, too."""
+    boxes = three(world, ann)[1:]
+    world.stop()
+    notes = [world.data / "paused" / box["id"] for box in boxes]
+    for path in [*notes, world.place / "boxes" / boxes[0]["id"]]:
+        without_mark(path)
+
+    def marked(note):
+        return MARK in dict(boxfile.fields(dict(boxfile.read(note)[2])[ORDER]))
+
+    assert not any(map(marked, notes))
+    world.start()
+    wait_until(lambda: all(map(marked, notes)), "they are marked", 10 * SLOWER, 0.1)
+    assert [world.state(box["id"]) for box in boxes] == ["paused", "paused"]
+    for box in boxes:
+        world.ok("POST", f"/v1/sandboxes/{box['id']}/resume", {}, key=ann)
+        assert world.run(box, "cat /home/user/file", key=ann) != ""
+    assert not any(note.exists() for note in notes)
+    assert not [*(world.data / "paused").iterdir()]
+    world.end_all()
+
+
 def test_a_database_that_goes_while_it_is_served_is_not_made_anew(world, ann):
     runs = world.sandbox("runs", key=ann)
     copy = world.folder / "while-served"

@@ -237,3 +237,27 @@ TEST(a_damaged_file_keeps_a_second_name)
     close(at);
     leave_directory();
 }
+
+TEST(a_draft_has_no_name_until_it_is_given_one)
+{
+    int at, draft;
+
+    in_new_directory();
+    at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    put("a1", "before");
+    put(".a1", "of one who was killed");
+    draft = statedir_draft(at, STR("now"), &err);
+    CHECK(draft >= 0);
+    check_text("a1", "before");
+    CHECK_INT(statedir_place(at, draft, "a1", &err), 0);
+    check_text("a1", "now");
+    CHECK_INT(access(".a1", F_OK), -1);
+    close(draft);
+    draft = statedir_draft(at, STR("later"), &err);
+    CHECK_INT(mkdir(".a1", 0700), 0); /* in the way */
+    CHECK_INT(statedir_place(at, draft, "a1", &err), -1);
+    check_text("a1", "now");
+    close(draft);
+    close(at);
+    leave_directory();
+}
