@@ -32,7 +32,8 @@ bool tie_is_of(const struct box *b, const struct client *c)
 {
     pid_t pid = b->known ? b->known->client : b->client_pid;
 
-    return !(b->order.flags & ORDER_TIED) || b->owner == c || (pid > 0 && c && pid == c->pid);
+    return !(b->order.flags & ORDER_TIED) || b->owner == c ||
+           (!b->owner && pid > 0 && c && pid == c->pid); /* it has come back */
 }
 
 /* Ends it if its client is gone. -1: that cannot be told now. */
