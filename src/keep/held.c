@@ -244,6 +244,30 @@ bool held_by_another(const struct keeper *k, const struct boxfile *f)
     return lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
 }
 
+/* -1: it cannot be told. */
+static int is_there(const char *path)
+{
+    AUTO(closep) int fd = open_seen(path, O_PATH | O_NOFOLLOW);
+
+    return fd >= 0 ? 1 : errno == ENOENT || errno == ENOTDIR ? 0 : -1;
+}
+
+/* In a keeper's place; releases before had them in the run directory itself. */
+bool held_recorded(const struct keeper *k, const struct boxfile *f)
+{
+    AUTO(freep) char *place = keep_place(f->run_dir, &k->owner);
+    const char *dirs[] = { place, f->run_dir };
+    bool found = false;
+
+    for (size_t i = 0; i < ARRAY_LEN(dirs) && !found && held_elsewhere(k, f); i++) {
+        AUTO(freep) char *boxes = path_in(dirs[i], "boxes");
+        AUTO(freep) char *path = path_in(boxes, f->id);
+
+        found = is_there(path) != 0;
+    }
+    return found;
+}
+
 static bool count_living(void *arg, int dir, const char *id, enum boxfile_kind kind)
 {
     AUTO(closep) int pidfd = -1;
