@@ -50,11 +50,18 @@ static const char *attribute(const struct keeper *k)
 
 /* ---- what a layer says of itself ---- */
 
-/* Where it cannot (a file system without attributes, a record beyond their room) it says nothing,
- * and is unread if it is ever lost. */
+/* Where it cannot (a file system without attributes, a record beyond their room, a full volume) it
+ * says nothing, and is unread if it is ever lost: what it said before may be a lie by now. */
 void stray_record(const struct box *b, struct str record)
 {
-    if (b->layer >= 0 && fsetxattr(b->layer, attribute(b->keeper), record.p, record.n, 0))
+    const char *name = attribute(b->keeper);
+
+    if (b->layer < 0 || !fsetxattr(b->layer, name, record.p, record.n, 0))
+        return;
+    if (fremovexattr(b->layer, name) && errno != ENODATA && errno != EOPNOTSUPP)
+        log_warn("a layer says of itself what was", KV("sandbox", b->id),
+                 KV("error", strerrordesc_np(errno)));
+    if (fsetxattr(b->layer, name, record.p, record.n, 0)) /* there may be room now */
         log_debug("a layer does not say whose it is", KV("sandbox", b->id),
                   KV("error", strerrordesc_np(errno)));
 }
