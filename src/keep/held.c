@@ -268,6 +268,7 @@ bool held_recorded(const struct keeper *k, const struct boxfile *f)
     return found;
 }
 
+/* What cannot be read may live. */
 static bool count_living(void *arg, int dir, const char *id, enum boxfile_kind kind)
 {
     AUTO(closep) int pidfd = -1;
@@ -275,7 +276,10 @@ static bool count_living(void *arg, int dir, const char *id, enum boxfile_kind k
     struct boxfile f;
     struct err err = { 0 };
 
-    *n += !read_file(dir, id, kind, &f, &err) && adopt_life(&f, &pidfd, &err) != LIFE_ENDED;
+    if (read_file(dir, id, kind, &f, &err))
+        *n += err.code != ERR_NOT_FOUND;
+    else
+        *n += adopt_life(&f, &pidfd, &err) != LIFE_ENDED;
     return false;
 }
 
@@ -307,7 +311,10 @@ int keep_check_run_dir(const char *data_dir, const char *run_dir, const struct k
 
         if (is_same_dir(there, run_dir))
             continue;
-        each_in(records, BOXFILE_RECORD, count_living, &living);
+        if (each_in(records, BOXFILE_RECORD, count_living, &living))
+            return err_set(err, ERR_UNAVAILABLE,
+                           "the records of sandboxes in %.150s cannot be read: they may live",
+                           records);
         if (living)
             return err_set(err, ERR_PRECONDITION,
                            "%zu sandboxes of %.90s live by the run directory %.90s: start with "
