@@ -6,20 +6,23 @@ import fcntl
 import os
 import shutil
 import signal
+import struct
 import subprocess
+import time
 
 import pytest
 
 from helpers import boxfile
 from helpers.cove import CLEAR, COVE
 from helpers.keeper import FILES_ONLY, Keeper, Refused, full
-from helpers.machine import cgroups_named, collect_orphans
-from helpers.proc import alive, wait_until
+from helpers.machine import cgroups_named, collect_orphans, comm
+from helpers.proc import alive, children, wait_until
 
 pytestmark = [pytest.mark.core, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: attributes of its own")]
 
 ATTRIBUTE = "trusted.cove.record"
 UNAVAILABLE = 15
+SUBVOLUME_CREATE, SUBVOLUME = 0x5000940E, struct.Struct("=q4088s")
 
 
 def name(id):
@@ -287,3 +290,45 @@ def test_what_was_found_by_its_files_alone_has_a_note(start_keeper, cove, note, 
         assert not note("asleep").exists()
         client.end_all()
     assert template(cove, "remove", "astray").returncode == 0
+
+
+# ---- the end of many
+
+
+def make_layers(path, ids):
+    at = os.open(path, os.O_RDONLY)
+    for id in ids:
+        fcntl.ioctl(at, SUBVOLUME_CREATE, bytearray(SUBVOLUME.pack(0, f"box-{name(id)}".encode())))
+    os.close(at)
+
+
+@pytest.mark.parametrize("how", ["goes on", "is killed"])
+def test_many_ends_at_once_hold_nobody_up(start_keeper, cove, layer, how):
+    """More than the queue of the reaper and its socket hold, while that stands still."""
+    ids = [f"end-{i}" for i in range(600)]
+    keeper = start_keeper()
+    keeper.kill()
+    make_layers(cove.data / "volume/layers", ids)       # found by their files: the cheapest sandboxes
+    keeper.start()
+    reaper = next(pid for pid in children(keeper.process.pid) if comm(pid) == "cove-reaper")
+    os.kill(reaper, signal.SIGSTOP)
+    try:
+        with keeper.client(timeout=5) as client:
+            assert len(client.list()) == 64             # a page of them
+            slowest = 0
+            for id in ids:
+                began = time.monotonic()
+                client.kill(id)
+                slowest = max(slowest, time.monotonic() - began)
+            assert client.list() == [] and slowest < 1, slowest
+            make(client, "new")                         # and others are served
+        assert all(layer(id).exists() for id in ids)
+        if how == "is killed":                          # what was not handed over the next one finds
+            keeper.kill()
+    finally:
+        os.kill(reaper, signal.SIGCONT)
+    if how == "is killed":
+        keeper.start()
+        with keeper.client() as client:
+            assert client.list() == ["new"]
+    wait_until(lambda: not any(layer(id).exists() for id in ids), "they are deleted", 60, 0.1)
