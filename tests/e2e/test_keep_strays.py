@@ -179,6 +179,27 @@ def test_processes_of_the_paused_stay_while_their_files_cannot_be_had(start_keep
         check_reached(client, pids)
 
 
+def test_they_end_before_its_files_are_woken(start_keeper, note, layer):
+    """Nothing says how to take them over; and a keeper that runs does not stand still meanwhile."""
+    keeper = start_keeper()
+    with keeper.client() as client:
+        pid = make(client, "asleep")
+        client.call("freeze", "asleep")
+    keeper.kill()
+    lose(keeper, note, "asleep", notes=False)
+    away = layer("asleep").with_name("away")
+    layer("asleep").rename(away)
+    keeper.start()
+    with keeper.client() as client:
+        check_unreached(client, {"asleep": pid}, "No such file")
+        os.removexattr(away, ATTRIBUTE)
+        away.rename(layer("asleep"))
+        wait_until(lambda: not client.ask("stat", "asleep").code, "it is reached")
+        collect_orphans()
+        assert not alive(pid)
+        check_reached(client, {"asleep": 0})
+
+
 def test_whoever_ends_it_meanwhile_ends_them(start_keeper, note, layer):
     keeper = start_keeper()
     with keeper.client() as client:
