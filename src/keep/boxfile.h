@@ -24,8 +24,9 @@ enum {
 enum boxfile_kind { BOXFILE_RECORD = 1, BOXFILE_NOTE };
 enum { BOXFILE_ORDER = 4 }; /* the tag of its order */
 /* how it is; OWN: built on a template of its own, not on host, which is all that a release before
- * this did not say */
-enum { BOXFILE_FROZEN = 1, BOXFILE_FRESH = 2, BOXFILE_OWN = 4 };
+ * this did not say. ASTRAY, of a note: only its files were found, and nothing said that they stay
+ */
+enum { BOXFILE_FROZEN = 1, BOXFILE_FRESH = 2, BOXFILE_OWN = 4, BOXFILE_ASTRAY = 8 };
 
 struct boxfile {
     char id[ORDER_ID], name[KEEP_NAME_ROOM], boot[BOOT_ID];

@@ -244,6 +244,31 @@ bool held_by_another(const struct keeper *k, const struct boxfile *f)
     return lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
 }
 
+/* -1: it cannot be told. */
+static int is_there(const char *path)
+{
+    AUTO(closep) int fd = open_seen(path, O_PATH | O_NOFOLLOW);
+
+    return fd >= 0 ? 1 : errno == ENOENT || errno == ENOTDIR ? 0 : -1;
+}
+
+/* In a keeper's place; releases before had them in the run directory itself. */
+bool held_recorded(const struct keeper *k, const struct boxfile *f)
+{
+    AUTO(freep) char *place = keep_place(f->run_dir, &k->owner);
+    const char *dirs[] = { place, f->run_dir };
+    bool found = false;
+
+    for (size_t i = 0; i < ARRAY_LEN(dirs) && !found && held_elsewhere(k, f); i++) {
+        AUTO(freep) char *boxes = path_in(dirs[i], "boxes");
+        AUTO(freep) char *path = path_in(boxes, f->id);
+
+        found = is_there(path) != 0;
+    }
+    return found;
+}
+
+/* What cannot be read may live. */
 static bool count_living(void *arg, int dir, const char *id, enum boxfile_kind kind)
 {
     AUTO(closep) int pidfd = -1;
@@ -251,7 +276,10 @@ static bool count_living(void *arg, int dir, const char *id, enum boxfile_kind k
     struct boxfile f;
     struct err err = { 0 };
 
-    *n += !read_file(dir, id, kind, &f, &err) && adopt_life(&f, &pidfd, &err) != LIFE_ENDED;
+    if (read_file(dir, id, kind, &f, &err))
+        *n += err.code != ERR_NOT_FOUND;
+    else
+        *n += adopt_life(&f, &pidfd, &err) != LIFE_ENDED;
     return false;
 }
 
@@ -290,7 +318,10 @@ int keep_check_run_dir(const char *data_dir, const char *run_dir, const struct k
 
         if (is_same_dir(there, run_dir))
             continue;
-        each_in(records, BOXFILE_RECORD, count_living, &living);
+        if (each_in(records, BOXFILE_RECORD, count_living, &living))
+            return err_set(err, ERR_UNAVAILABLE,
+                           "the records of sandboxes in %.150s cannot be read: they may live",
+                           records);
         if (living)
             return err_set(err, ERR_PRECONDITION,
                            "%zu sandboxes of %.90s live by the run directory %.90s: start with "

@@ -82,6 +82,7 @@ struct box { /* one sandbox */
     bool snapshotting;     /* a child takes one of it */
     bool fresh;            /* woken from its files, and not paused since */
     bool astray;           /* only its files were found, and nothing said that they were to stay */
+    bool stray;            /* PHASE_UNREAD: nothing but its layer names it, which is looked at */
     enum pausing pausing;  /* on the way there: */
     struct pending freeze; /* whom to answer then ... */
     int64_t freeze_until;  /* ... or when freezing has failed */
@@ -171,6 +172,7 @@ struct keeper {
     int notes;       /* <data>/paused; -1: nothing of ours is paused for long */
     bool stopping;
     bool adopted; /* all that there is; before that nothing is swept */
+    bool former;  /* our layers were used last in a former boot of the machine */
 };
 
 /* box.c */
@@ -325,10 +327,14 @@ void tie_forget(struct box *b);
 /* strays.c: what a layer says of itself, for the day on which nothing else does */
 void stray_record(const struct box *b, struct str record);
 void stray_ended(const struct keeper *k, const char *layer);
-int strays_adopt(struct keeper *k, struct err *err); /* those that nothing else names */
+int strays_adopt(struct keeper *k, struct err *err);   /* those that nothing else names */
+void stray_consider(struct keeper *k, const char *id); /* one of these, again */
+bool stray_has(int dir, const char *id); /* a file; false too if that cannot be told */
 /* A note without a record whose processes live. true: it has been dealt with; else they are gone
  * now, and its files are left. */
 bool stray_frozen(struct keeper *k, const struct boxfile *note);
+/* Its note says nothing, and somebody holds its layer: a keeper of another run directory? */
+bool stray_is_anothers(const struct keeper *k, int layer, const char *id);
 
 /* unread.c: a sandbox with a file that we cannot read, or something else of which is out of reach,
  * is neither served nor taken away; it is looked at again until that works, or its end comes.
@@ -347,6 +353,7 @@ void held_look_from(int root); /* the machine's, if that is not ours; -1 */
 bool held_elsewhere(const struct keeper *k, const struct boxfile *f);
 bool held_by_another(const struct keeper *k, const struct boxfile *f);
 bool held_living(const char *records); /* does any in this directory live, or may it? */
+bool held_recorded(const struct keeper *k, const struct boxfile *f); /* has it a record there? */
 /* -1: sandboxes have their files on another volume than this one, or it is missing and they would
  * be given a new one. made: it is there. */
 int held_check_volume(const char *data_dir, bool made, struct err *err);

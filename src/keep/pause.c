@@ -327,7 +327,8 @@ int pause_adopt(struct box *b, const struct boxfile *n)
     return 0;
 }
 
-/* Its layer, locked. -1 with err; or without, when another keeper has it. */
+/* Its layer, locked. Whoever else holds it is no keeper (held_by_another() has been asked), but
+ * perhaps a child that has outlived one. */
 static int take_layer(const struct keeper *k, const struct boxfile *n, struct err *err)
 {
     AUTO(closep) int layer = layer_open(k->volume, n->name, err);
@@ -336,7 +337,7 @@ static int take_layer(const struct keeper *k, const struct boxfile *n, struct er
         return err_in(err, "its files cannot be opened");
     if (!flock(layer, LOCK_EX | LOCK_NB) && !flock(layer, LOCK_SH | LOCK_NB))
         return TAKE(layer, -1);
-    return errno == EWOULDBLOCK ? -1 : err_sys(err, "its files cannot be locked");
+    return err_sys(err, "its files cannot be locked");
 }
 
 void pause_consider(struct keeper *k, const char *id)
@@ -359,10 +360,10 @@ void pause_consider(struct keeper *k, const char *id)
     if (stray_frozen(k, &n))
         return;
     layer = take_layer(k, &n, &err);
-    if (layer < 0 && err.code) /* the volume may be another one, or not be there */
+    if (layer < 0) { /* the volume may be another one, or not be there */
         unread_begin(k, id, BOXFILE_NOTE, &err, &n);
-    if (layer < 0)
         return;
+    }
     b = box_new(k, id);
     memcpy(b->name, n.name, sizeof(b->name));
     b->order = n.order;
@@ -371,8 +372,8 @@ void pause_consider(struct keeper *k, const char *id)
     b->own_template = n.is & BOXFILE_OWN;
     b->layer = layer;
     b->left = (int64_t)b->order.limits.lifetime_ms;
-    b->noted = true;
-    b->frozen = true;
+    b->noted = b->frozen = true;
+    b->astray = n.is & BOXFILE_ASTRAY;
     b->phase = PHASE_ASLEEP;
     note_mark(b); /* a release before, or a backup, has not */
     log_info("a paused sandbox has its files only", KV("sandbox", id));

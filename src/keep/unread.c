@@ -36,14 +36,23 @@ static const char *kind_name(enum boxfile_kind kind)
     return kind == BOXFILE_NOTE ? "note" : "record";
 }
 
+/* Does anybody else lock its layer? We have a shared lock then, if we can. */
+static bool is_used(const struct box *b)
+{
+    bool used = b->layer >= 0 && flock(b->layer, LOCK_EX | LOCK_NB);
+
+    return b->layer >= 0 && (flock(b->layer, LOCK_SH | LOCK_NB) || used);
+}
+
 /* A note does not say whose it is if it cannot be read; a layer that another keeper locks does. A
  * record is ours: it lies in our directory. */
 static bool is_anothers(const struct box *b)
 {
-    if (b->layer < 0 || !flock(b->layer, LOCK_SH | LOCK_NB))
-        return b->layer >= 0 && b->unread_kind == BOXFILE_NOTE && !b->known &&
-               (flock(b->layer, LOCK_EX | LOCK_NB) || flock(b->layer, LOCK_SH | LOCK_NB));
-    return b->unread_kind == BOXFILE_NOTE;
+    if (b->unread_kind == BOXFILE_NOTE && !b->known)
+        return is_used(b) && stray_is_anothers(b->keeper, b->layer, b->id);
+    if (b->layer >= 0)
+        (void)!flock(b->layer, LOCK_SH | LOCK_NB);
+    return false;
 }
 
 static void forget(struct box *b)
@@ -118,7 +127,7 @@ static bool readable(const struct box *b)
     struct boxfile f;
     struct err err = { 0 };
 
-    if (b->known)
+    if (b->known || b->stray)
         return true;
     return !statedir_read(directory_of(b->keeper, b->unread_kind), b->id, &bytes, &err) &&
            bytes.len && boxfile_decode(buf_str(&bytes), b->unread_kind, b->id, &f, NULL, &err) >= 0;
@@ -127,18 +136,45 @@ static bool readable(const struct box *b)
 /* A layer that nothing names was being deleted when we found it. */
 static bool is_gone(const struct box *b)
 {
+    bool nameless = b->astray || (b->stray && !b->known);
     struct err err = { 0 };
-    AUTO(closep) int layer = b->astray ? layer_open(b->keeper->volume, b->name, &err) : -1;
+    AUTO(closep) int layer = nameless ? layer_open(b->keeper->volume, b->name, &err) : -1;
 
-    return b->astray && layer < 0 && err.code == ERR_NOT_FOUND;
+    return nameless && layer < 0 && err.code == ERR_NOT_FOUND;
+}
+
+/* Is there anything to look at? What we know is all that there is, if not. */
+static bool can_look(const struct box *b)
+{
+    struct keeper *k = b->keeper;
+    struct err err = { 0 };
+    AUTO(closep) int layer = -1;
+
+    if (stray_has(k->records, b->id) || stray_has(k->notes, b->id))
+        return true;
+    layer = layer_open(k->volume, b->name, &err);
+    return layer >= 0;
+}
+
+static void look(struct keeper *k, const char *id)
+{
+    struct err err = { 0 };
+    bool recorded = stray_has(k->records, id);
+
+    if (recorded && adopt_consider(k, id, &err))
+        k->loop.stop = true; /* we cannot go on, and the next keeper can */
+    if (box_find(k, id))
+        return;
+    if (stray_has(k->notes, id))
+        pause_consider(k, id);
+    else if (!recorded) /* else it has been taken away */
+        stray_consider(k, id);
 }
 
 void unread_look(struct box *b)
 {
     struct keeper *k = b->keeper;
     struct client *owner = b->owner;
-    enum boxfile_kind kind = b->unread_kind;
-    struct err err = { 0 };
     char id[ORDER_ID], was[sizeof(b->unreadable)];
     struct box *now;
 
@@ -147,16 +183,13 @@ void unread_look(struct box *b)
         unread_end(b, ENDED_BY_REQUEST);
         return;
     }
-    if (!readable(b))
+    if (!readable(b) || !can_look(b))
         return;
     memcpy(id, b->id, sizeof(id));
     memcpy(was, b->unreadable, sizeof(was));
     forget(b);
     k->still = was;
-    if (kind == BOXFILE_RECORD && adopt_consider(k, id, &err))
-        k->loop.stop = true; /* we cannot go on, and the next keeper can */
-    if (!box_find(k, id) && note_exists(k, id))
-        pause_consider(k, id);
+    look(k, id);
     k->still = NULL;
     now = box_find(k, id);
     if (now && tie_is_of(now, owner))
@@ -171,15 +204,20 @@ void unread_tick(struct box *b)
         unread_look(b);
 }
 
-/* Its processes are those in its cgroup, whose name we know; or those of the one that its record
- * names. Only one with a record has any. */
+/* Its processes are those in its cgroup, whose name we know; or those of the one that its record or
+ * note names. Without cgroups nothing is frozen: behind a note that cannot be read there is none.
+ */
 static int kill_processes(const struct box *b, struct err *err)
 {
     int cgroups = b->keeper->cgroups.unified;
     AUTO(closep) int pidfd = -1;
     enum life life = b->known ? adopt_life(b->known, &pidfd, err) : LIFE_UNKNOWN;
 
-    if (life == LIFE_ENDED || b->unread_kind == BOXFILE_NOTE)
+    if (b->stray && !b->known && is_used(b)) /* another keeper of these layers may have made it */
+        return err_set(err, ERR_UNAVAILABLE,
+                       "sandbox %s goes on: its files are in use, and nothing says whose they are",
+                       b->id);
+    if (life == LIFE_ENDED || (b->unread_kind == BOXFILE_NOTE && !b->known && cgroups < 0))
         return 0;
     if (life == LIFE_LIVES && !syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0))
         return 0;

@@ -279,6 +279,33 @@ def test_a_run_directory_by_another_name_and_another_one(two):
         link.unlink()
 
 
+@pytest.mark.parametrize("how", ["is damaged", "cannot be read"])
+def test_what_cannot_be_read_may_live_by_another_run_directory(two, how):
+    server, _ = two
+    id = server.create(timeout=900)["id"]
+    server.stop()
+    boxes = (server.place / "boxes").resolve()
+    record = boxes / id
+    said, away = record.read_bytes(), boxes.with_name("away")
+    if how == "is damaged":
+        record.write_bytes(b"damaged")
+    else:
+        boxes.rename(away)
+        boxes.symlink_to(boxes.name)        # a loop
+    try:
+        told = refused([*words(server.folder), "--run-dir", server.folder / "elsewhere"])
+        assert ("live by the run directory" if how == "is damaged" else "cannot be read: they may live") in told, told
+    finally:
+        if how == "is damaged":
+            record.write_bytes(said)
+        else:
+            boxes.unlink()
+            away.rename(boxes)
+        server.start()
+    assert server.ok("GET", f"/v1/sandboxes/{id}")["state"] == "running"
+    server.ok("DELETE", f"/v1/sandboxes/{id}", status=204)
+
+
 def test_a_taken_port_ends_the_start(two):
     first, second = two
     second.stop()

@@ -1,6 +1,6 @@
 """One call of libc fails, at each place in turn from which a keeper calls it while it starts and finds a sandbox
 that runs, one that stands still and one of which there are files only. Whatever that start comes to, none of them
-has ended, and the next start reaches all."""
+has ended, and the next start reaches all. The same when nothing but their layers says that they are there."""
 
 import contextlib
 import os
@@ -32,6 +32,7 @@ class House:
         self.data.mkdir(mode=0o700)
         self.shim = Shim(folder / "block")
         self.process = None
+        self.lost = False               # their records and notes go with each keeper
         self.start()
         with self.client() as client:
             self.pids = {id: client.create(id).state["pid"] for id in IDS}
@@ -66,14 +67,26 @@ class House:
         self.process.kill()
         self.process.wait(10)
         machine.collect_orphans()
+        for id in IDS if self.lost else ():
+            self.record(id).unlink(missing_ok=True)
+            self.note(id).unlink(missing_ok=True)
+
+    def record(self, id):
+        return place(self.run_dir, self.data) / "boxes" / full(id).decode()
+
+    def note(self, id):
+        return self.data / "paused" / full(id).decode()
 
     def check_there(self):
         """Nobody has ended any of them."""
         for id in ("frozen", "running"):
             assert proc.alive(self.pids[id]), f"{id} has ended"
-            assert (place(self.run_dir, self.data) / "boxes" / full(id).decode()).exists(), f"the record of {id}"
+            assert self.lost or self.record(id).exists(), f"the record of {id}"
         for id in ("frozen", "sleeping"):
-            assert (self.data / "paused" / full(id).decode()).exists(), f"the note of {id}"
+            assert self.lost or self.note(id).exists(), f"the note of {id}"
+        for id in IDS:
+            layer = self.data / "volume/layers" / f"box-{full(id).decode()}"
+            assert os.getxattr(layer, "trusted.cove.record") != b"ended", f"the files of {id}"
 
     def check_reached(self):
         with self.client() as client:
@@ -151,8 +164,14 @@ def reached(house):
         return not any(client.ask("stat", id).code for id in IDS)
 
 
-def walk(house, budget_s=0):
-    runs = [(site, n) for site, count in sorted(places(house).items()) for n in range(1, min(count, OCCURRENCES) + 1)]
+def places_without(house):
+    """The same when their records and notes are gone before each start."""
+    house.lost = True
+    return {site: count for site, count in places(house).items() if site.role == "keeper"}
+
+
+def walk(house, budget_s=0, found=places):
+    runs = [(site, n) for site, count in sorted(found(house).items()) for n in range(1, min(count, OCCURRENCES) + 1)]
     if budget_s:
         tally.chance("keeper's start").shuffle(runs)
     met, failures, until = 0, [], time.monotonic() + budget_s
@@ -179,6 +198,20 @@ def test_each_call_of_a_start_fails_once(house):
         pytest.skip("a slice has its own")
     runs, met = walk(house)
     assert met >= runs / 2
+
+
+def test_each_call_fails_once_while_they_are_found_by_their_layers(house):
+    if tally.SECONDS:
+        pytest.skip("a slice has its own")
+    runs, met = walk(house, found=places_without)
+    assert met >= runs / 2
+
+
+@pytest.mark.slice
+def test_some_calls_fail_while_they_are_found_by_their_layers(house):
+    if not tally.SECONDS:
+        pytest.skip("all of them do, in the test before")
+    walk(house, tally.SECONDS * 0.05, places_without)
 
 
 @pytest.mark.slice

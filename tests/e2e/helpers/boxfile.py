@@ -5,7 +5,9 @@ import struct
 
 HEAD = struct.Struct("<4sHHII")
 MAGIC = b"CvBx"
-BOOT, PID, FINGERPRINT, CLIENT_STARTED = 3, 6, 8, 16
+BOOT, ORDER, PID, FINGERPRINT, IS, CLIENT_STARTED = 3, 4, 6, 8, 10, 16
+MARK, CLAIM = 7, 1                      # of an order; of its mark
+ASTRAY = 8                              # a bit of IS
 
 
 def sum_of(body):
