@@ -320,6 +320,7 @@ int adopt_start_time(pid_t pid, uint64_t *out); /* in clock ticks since boot; -1
 /* tie.c: a sandbox that is tied to a client ends with it, also when keepers change meanwhile */
 void tie_note(struct box *b, const struct client *c);
 bool tie_is_of(const struct box *b, const struct client *c); /* or tied to nobody */
+bool tie_lists(const struct box *b, const struct client *c);
 void tie_adopt(struct box *b);                               /* ends it if its client is gone */
 void tie_tick(struct box *b); /* looks again where that could not be told */
 void tie_forget(struct box *b);

@@ -275,8 +275,11 @@ bool stray_frozen(struct keeper *k, const struct boxfile *note)
     int pidfd;
     enum life life = adopt_life(note, &pidfd, &err);
 
-    if (life == LIFE_ENDED)
+    if (life == LIFE_ENDED) {
+        if (note->pid) /* they have ended since, and nobody has taken their cgroup away */
+            late_cgroup(k, note->name);
         return false;
+    }
     s.layer = life == LIFE_LIVES ? layer_open(k->volume, s.name, &err) : -1;
     if (s.layer >= 0)
         said = read_said(k, s.layer, s.id, &s.f, &s.unknown, &err);

@@ -32,8 +32,13 @@ bool tie_is_of(const struct box *b, const struct client *c)
 {
     pid_t pid = b->known ? b->known->client : b->client_pid;
 
-    return !(b->order.flags & ORDER_TIED) || b->owner == c ||
-           (!b->owner && pid > 0 && c && pid == c->pid); /* it has come back */
+    return !(b->order.flags & ORDER_TIED) || b->owner == c || (pid > 0 && c && pid == c->pid);
+}
+
+/* Whom its client still asks for, on another connection of the same process, it keeps to itself. */
+bool tie_lists(const struct box *b, const struct client *c)
+{
+    return tie_is_of(b, c) && (!(b->order.flags & ORDER_TIED) || !b->owner || b->owner == c);
 }
 
 /* Ends it if its client is gone. -1: that cannot be told now. */

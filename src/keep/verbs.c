@@ -263,7 +263,7 @@ static int do_list(struct verb_call *v, struct err *err)
 
     (void)err;
     list_each(b, &v->keeper->boxes, all)
-        if (strcmp(b->id, v->r->id) > 0 && tie_is_of(b, v->client))
+        if (strcmp(b->id, v->r->id) > 0 && tie_lists(b, v->client))
             memcpy(all[n++], b->id, ORDER_ID);
     qsort(all, n, sizeof(*all), compare_ids);
     reply.u.list.count = (uint32_t)MIN(n, (size_t)KEEP_LISTED);
