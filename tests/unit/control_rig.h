@@ -243,6 +243,47 @@ UNUSED static void wait_until(int (*count)(void), int want)
     CHECK_INT(count(), want);
 }
 
+UNUSED static bool machine_paused(const char *id)
+{
+    struct machine_state m = { 0 };
+    struct err err = { 0 };
+
+    CHECK_INT(w.fake->ops->stat(w.fake, id, &m, &err), 0);
+    return m.paused;
+}
+
+UNUSED static struct sandbox *found(const char *id)
+{
+    struct err err = { 0 };
+
+    return control_find(w.c, &w.admin, str_of(id), &err);
+}
+
+static const char *wait_for;
+
+static int state_now(void)
+{
+    const struct sandbox *b = found(wait_for);
+
+    return b ? (int)b->state : SANDBOX_ENDED;
+}
+
+UNUSED static void await_state(const char *id, enum sandbox_state state)
+{
+    wait_for = id;
+    wait_until(state_now, state);
+}
+
+/* What the store has kept by that name. */
+UNUSED static void value_of(const char *name, char out[static ORDER_ID])
+{
+    AUTO(buf_free) struct buf value = { 0 };
+    struct err err = { 0 };
+
+    CHECK_INT(w.store->ops->value_once(w.store, name, STR("value0"), &value, &err), 0);
+    snprintf(out, ORDER_ID, "%s", buf_cstr(&value));
+}
+
 static int copy_reason(void *arg, const struct sandbox *s)
 {
     snprintf(arg, 256, "%s", s->reason ? s->reason : "(none)");

@@ -7,15 +7,6 @@ static uint64_t lifetime_ms;
 
 /* ---- worlds ---- */
 
-static void value_of(const char *name, char out[static ORDER_ID])
-{
-    AUTO(buf_free) struct buf value = { 0 };
-    struct err err = { 0 };
-
-    CHECK_INT(w.store->ops->value_once(w.store, name, STR("value0"), &value, &err), 0);
-    snprintf(out, ORDER_ID, "%s", buf_cstr(&value));
-}
-
 static void machine(void)
 {
     struct order order = { .template = "base",
@@ -567,61 +558,3 @@ static void is_refused(void)
 }
 
 TEST(an_adoption_that_fails_leaves_it_set_aside) { start(claimed, is_refused, 0); }
-
-/* ---- marks ---- */
-
-static bool is_marked(const char *id, const char *owner)
-{
-    char store[ORDER_ID];
-    struct machine_state m;
-    struct err err = { 0 };
-
-    value_of(STORE_MARK, store);
-    CHECK_INT(w.fake->ops->stat(w.fake, id, &m, &err), 0);
-    return m.mark.claim == ORDER_CLAIMED && !strcmp(m.mark.store, store) &&
-           !strcmp(m.mark.owner, owner);
-}
-
-static char last[SANDBOX_ID + 1];
-
-static int last_is_alices(void) { return is_marked(last, "alice"); }
-
-static void are_marked(void)
-{
-    struct create_spec s = spec();
-
-    wait_until(machines, 1);
-    for (int i = 0; i < 2; i++) { /* one that waited, and one that is made */
-        s.strict = i;
-        memcpy(last, create(&w.alice, &s)->id, sizeof(last));
-        wait_until(last_is_alices, 1);
-    }
-}
-
-TEST(a_machine_says_whose_it_is) { start(NULL, are_marked, 1); }
-
-static void is_marked_later(void)
-{
-    struct create_spec s = spec();
-
-    provider_fake_fail(w.fake, "claim", ERR_UNAVAILABLE, 2);
-    memcpy(last, create(&w.alice, &s)->id, sizeof(last));
-    wait_until(last_is_alices, 1);
-}
-
-TEST(as_soon_as_that_is_possible) { start(NULL, is_marked_later, 0); }
-
-static void forgets_its_mark(void)
-{
-    const struct order_mark none = { .claim = ORDER_UNCLAIMED };
-    struct create_spec s = spec();
-    struct err err = { 0 };
-
-    memcpy(last, create(&w.alice, &s)->id, sizeof(last));
-    wait_until(last_is_alices, 1);
-    CHECK_INT(w.fake->ops->claim(w.fake, last, &(struct limits){ 0 }, &none, &err), 0);
-    reopen_control();
-    wait_until(last_is_alices, 1);
-}
-
-TEST(or_at_the_next_start) { start(NULL, forgets_its_mark, 0); }
