@@ -132,7 +132,7 @@ class Worker(threading.Thread):
 
     def flood(self, kind=None):
         """The exit status says whether the command had to wait for its reader."""
-        kept, word, kind = self.any(), unique("flood"), kind or self.chance.choice(READERS)
+        kept, word, kind = self.any(), unique("flood"), kind or self.chance.choice(self.history.readers)
         size, line = MORE if kind == "slow" else FLOOD, word.encode() + b"\n"
         text = (line * (size // len(line) + 1))[:size]
         script = f"a=$(date +%s); yes {word} | head -c {size}; [ $(($(date +%s) - a)) -lt {SLOWLY_S - 1} ]; exit $((8 + $?))"
@@ -203,9 +203,9 @@ class Worker(threading.Thread):
 class History:
     """Some workers, whatever is done to the server meanwhile (`with`), and the check at the end."""
 
-    def __init__(self, world, name, workers=3, others=(), each=4):
+    def __init__(self, world, name, workers=3, others=(), each=4, readers=READERS):
         """others: ids of sandboxes that are somebody else's. each: how many sandboxes a worker has at most."""
-        self.world, self.name, self.others, self.each = world, name, set(others), each
+        self.world, self.name, self.others, self.each, self.readers = world, name, set(others), each, readers
         self.go = threading.Event()
         self.go.set()
         world.history = self
