@@ -321,8 +321,8 @@ int adopt_start_time(pid_t pid, uint64_t *out); /* in clock ticks since boot; -1
 void tie_note(struct box *b, const struct client *c);
 bool tie_is_of(const struct box *b, const struct client *c); /* or tied to nobody */
 bool tie_lists(const struct box *b, const struct client *c);
-void tie_adopt(struct box *b);                               /* ends it if its client is gone */
-void tie_tick(struct box *b); /* looks again where that could not be told */
+void tie_adopt(struct box *b); /* ends it if its client is gone */
+void tie_tick(struct box *b);  /* looks again where that could not be told */
 void tie_forget(struct box *b);
 
 /* strays.c: what a layer says of itself, for the day on which nothing else does */
