@@ -16,7 +16,8 @@
  *                               nobody was told of it; else set aside (orphans.c)
  *
  * A machine of which the provider cannot read what it wrote (unreachable) is neither adopted nor
- * ended, whatever its record says; a record in use is looked at again until it can be.
+ * ended, whatever its record says; a record in use is looked at again until it can be. If it is
+ * astray, too, it has no process: RUNNING has ended, what was being paused or resumed is PAUSED.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,8 @@ static int keep(struct live *l, struct err *err)
     if (m.astray && l->s.state == SANDBOX_RUNNING)
         return ENDED_WITH_MACHINE;
     if (*m.unreachable) {
+        if (m.astray && pause_over(l, err))
+            return -1;
         adopt_unreachable(l, m.unreachable);
         return 0;
     }

@@ -315,18 +315,21 @@ void retry_tend(struct control *c); /* forgets old dead letters */
 
 int life_pause(struct live *l, const char *actor, const char *why, bool files_only,
                struct err *err);
+int pause_settle(struct live *l, const struct machine_state *m, struct err *err);
+int pause_over(struct live *l,
+               struct err *err);             /* it has no processes: PAUSED, if that was begun */
+void pause_wait(struct live *l, int64_t ms); /* then it is settled */
+void pause_settle_now(struct live *l); /* one that is PAUSING or RESUMING, and nobody is at it */
+void pause_settle_later(struct live *l);
+int64_t pause_deadline(const struct live *l);
+
 /* ---- restart.c: life.restart ---- */
+
 /* Its machine is asleep: written down as RESUMING, so that nobody reaches it before it knows its
  * token. why NULL: that was while we were not there. With its lock. */
 int restart_note(struct live *l, const char *why, struct err *err);
 void restart_down(struct live *l, const char *why); /* its machine may be; parks */
 void restart_look(struct control *c);               /* for all: nobody told us; parks */
-
-int pause_settle(struct live *l, const struct machine_state *m, struct err *err);
-void pause_wait(struct live *l, int64_t ms); /* then it is settled */
-void pause_settle_now(struct live *l); /* one that is PAUSING or RESUMING, and nobody is at it */
-void pause_settle_later(struct live *l);
-int64_t pause_deadline(const struct live *l);
 
 /* ---- the rest ---- */
 

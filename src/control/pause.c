@@ -342,6 +342,15 @@ int pause_settle(struct live *l, const struct machine_state *m, struct err *err)
     return 0;
 }
 
+int pause_over(struct live *l, struct err *err)
+{
+    struct event e = control_event_of(&l->s, "paused", "system",
+                                      "it has no processes any more, and its files are kept");
+
+    return l->s.state == SANDBOX_PAUSING || l->s.state == SANDBOX_RESUMING ? save_paused(l, &e, err)
+                                                                           : 0;
+}
+
 void pause_settle_now(struct live *l)
 {
     struct provider *p = l->control->provider;

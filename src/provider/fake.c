@@ -400,7 +400,7 @@ static int adopt(struct provider *p, const char *ref, struct machine_state *out,
     measure(m);
     *out = m->state;
     if (*m->unreachable) {
-        *out = (struct machine_state){ 0 };
+        *out = (struct machine_state){ .astray = m->state.astray };
         snprintf(out->unreachable, sizeof(out->unreachable), "%s", m->unreachable);
     }
     return 0;

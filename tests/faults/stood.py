@@ -83,6 +83,7 @@ def uplink(box):
 
 def refused(world, program):
     """Starts that program where the world was: it must end by itself, badly. What it said."""
+    world.wait_for_port()
     copy = world.folder / "cove.old"
     shutil.copy(program, copy)
     done = subprocess.run([copy, "serve", "--data", world.data, "--run-dir", world.run_dir, *world.options],

@@ -88,8 +88,7 @@ class World(Serve):
         self.run_dir = self.usual or self.run_dir
         if not self.program().exists():
             shutil.copy(COVE, self.program())
-        # a server that its monitor had just started when that was killed ends by itself
-        wait_for(self.port_is_free, f"somebody still listens on {self.fixed}", 30)
+        self.wait_for_port()
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [self.program(), "serve", "--data", self.data, *([] if self.usual else ["--run-dir", self.run_dir]), *self.options],
@@ -97,6 +96,10 @@ class World(Serve):
                 preexec_fn=self.limit if self.descriptors else None)
         self.said = self.read_until_ready()
         self.url, self.port = f"http://127.0.0.1:{self.fixed}", self.fixed
+
+    def wait_for_port(self):
+        """A server that its monitor had just started when that was killed ends by itself."""
+        wait_for(self.port_is_free, f"somebody still listens on {self.fixed}", 30)
 
     def port_is_free(self):
         with contextlib.suppress(OSError), socket.create_server((self.host, self.fixed)):

@@ -2,7 +2,7 @@
  * can leave. */
 #include "control_rig.h"
 
-enum was { RUNS, STANDS, SLEEPS, ASTRAY };
+enum was { RUNS, STANDS, SLEEPS, ASTRAY, SILENT };
 
 static struct {
     enum sandbox_state row;
@@ -46,8 +46,10 @@ static void crashed(void)
         CHECK_INT(w.fake->ops->pause(w.fake, crashed_id, false, &flush_us, &err), 0);
     if (crash.machine == SLEEPS)
         provider_fake_sleep(w.fake, crashed_id);
-    if (crash.machine == ASTRAY)
+    if (crash.machine >= ASTRAY)
         provider_fake_astray(w.fake, crashed_id);
+    if (crash.machine == SILENT)
+        provider_fake_unreachable(w.fake, crashed_id, "there is none");
     sandbox_finish(&row);
     open_control();
 }
@@ -117,6 +119,48 @@ TEST(one_that_was_found_paused_says_so)
     crash.becomes = SANDBOX_PAUSED;
     set("pool.size=0");
     test_co(frame, &f);
+}
+
+static void silent(void)
+{
+    const bool ended = crash.becomes == SANDBOX_ENDED;
+    struct sandbox *b;
+    struct err err = { 0 };
+
+    crashed();
+    b = found(crashed_id);
+    if (ended) {
+        CHECK(b == NULL);
+        CHECK_INT(machines(), 0);
+        return;
+    }
+    CHECK(b != NULL);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    CHECK_STR(control_unreachable(w.c, crashed_id), "there is none");
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), -1);
+    CHECK(strstr(err.msg, "there is none"));
+    reopen_control();
+    CHECK_INT(found(crashed_id)->state, SANDBOX_PAUSED);
+    err = (struct err){ 0 };
+    CHECK_INT(control_kill(w.c, &w.alice, found(crashed_id), NULL, &err), 0);
+    CHECK_INT(machines(), 0);
+}
+
+/* A power loss forgot what its files say of it: nobody can wake it, and nothing is half done. */
+TEST(of_one_whose_files_say_nothing_no_move_is_under_way)
+{
+    static const enum sandbox_state rows[] = { SANDBOX_RUNNING, SANDBOX_PAUSING, SANDBOX_PAUSED,
+                                               SANDBOX_RESUMING };
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct frame f = { .fn = silent, .lasts = true };
+
+        crash.row = rows[i];
+        crash.machine = SILENT;
+        crash.becomes = rows[i] == SANDBOX_RUNNING ? SANDBOX_ENDED : SANDBOX_PAUSED;
+        set("pool.size=0");
+        test_co(frame, &f);
+    }
 }
 
 static int unreachable_now(void) { return control_unreachable(w.c, crashed_id) != NULL; }
