@@ -134,11 +134,12 @@ static int write_row(struct live *l, const struct actor *who, const char *owner,
                      struct err *err)
 {
     char text[2 * USER_NAME + 128];
-    struct event e = control_event_of(&l->s, "adopted", who->name, text);
+    struct event e;
     struct adding w = { &l->s, &e };
 
     snprintf(text, sizeof(text), "%s adopted it for %s: the database had lost it%s", who->name,
              owner, restart ? "; its processes were ended" : "");
+    e = control_event_of(&l->s, "adopted", who->name, text);
     return control_store(l->control, add, &w, err);
 }
 

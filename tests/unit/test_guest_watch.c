@@ -46,16 +46,12 @@ static void make_deep(int parent)
     close(at);
 }
 
-static int open_folder(void)
-{
-    make_folder();
-    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
-
 GUEST_TEST(a_tree_with_a_directory_that_cannot_be_watched_says_look_again)
 {
-    AUTO(closep) int at = open_folder();
+    AUTO(closep) int at = -1;
 
+    make_folder();
+    at = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     make_deep(at);
     create(folder);
     CHECK(strstr(events(), "\"overflow\":true"));
@@ -66,11 +62,11 @@ GUEST_TEST(a_tree_with_a_directory_that_cannot_be_watched_says_look_again)
 
 GUEST_TEST(one_that_appears_later_says_so_too)
 {
-    AUTO(closep) int at = open_folder();
     AUTO(closep) int apart = -1;
     char elsewhere[] = "/tmp/cove-guest-deep-XXXXXX", moved[64];
     int tries = 0;
 
+    make_folder();
     create(folder);
     CHECK_STR(events(), "{\"events\":[]}");
     CHECK(mkdtemp(elsewhere) != NULL);
@@ -88,9 +84,9 @@ GUEST_TEST(one_that_appears_later_says_so_too)
 /* Its descriptor is not left behind: the rig counts them. */
 GUEST_TEST(a_watcher_whose_reading_failed_says_so_and_is_freed)
 {
-    AUTO(closep) int at = open_folder();
     struct watcher *w;
 
+    make_folder();
     create(folder);
     w = CONTAINER_OF(rig_guest.watchers.next, struct watcher, all);
     co_cancel(w->reader); /* what a read error is to it */
