@@ -27,8 +27,7 @@ from helpers.keeper import (
     limits_body,
     request,
 )
-from helpers.machine import comm
-from helpers.proc import alive, children, wait_until
+from helpers.proc import alive, wait_until
 
 pytestmark = pytest.mark.core
 
@@ -497,7 +496,7 @@ def test_the_keeper_leaks_nothing(client, keeper):
 def test_a_create_whose_server_died_leaks_nothing(start_keeper):
     """It is to be answered with a connection, and there is nobody to answer when it is built."""
     keeper = start_keeper("--set", "keep.stock=0")
-    netmaker = next(pid for pid in children(keeper.process.pid) if comm(pid) == "cove-net")
+    netmaker = keeper.child("cove-net")
     with keeper.client() as client:
         client.create("warm", flags=EAGER)
         client.kill("warm")

@@ -37,10 +37,6 @@ def note(cove):
     return lambda id: cove.data / "paused" / name(id)
 
 
-def child(keeper, called):
-    return next(pid for pid in children(keeper.process.pid) if comm(pid) == called)
-
-
 def make_asleep(client, id="one", **more):
     client.create(id, **more)
     client.wire(id).run("sh", "-c", "echo kept > file")
@@ -62,7 +58,7 @@ def test_one_whose_network_cannot_be_made_sleeps_on(start_keeper, note, layer):
     keeper = start_keeper("--set", "keep.stock=0")
     with keeper.client() as client:
         make_asleep(client, network=NONE)
-        netmaker = child(keeper, "cove-net")
+        netmaker = keeper.child("cove-net")
         os.kill(netmaker, signal.SIGSTOP)
         client.send(request("thaw", "one", serial=7))
         client.send(request("list", serial=8))
@@ -82,7 +78,7 @@ def test_one_whose_network_maker_has_no_descriptors_sleeps_on(start_keeper, note
     keeper = start_keeper("--set", "keep.stock=0")
     with keeper.client() as client:
         make_asleep(client, network=NONE)
-        netmaker = child(keeper, "cove-net")
+        netmaker = keeper.child("cove-net")
         resource.prlimit(netmaker, resource.RLIMIT_NOFILE, (4, 4096))
         for _ in range(2):
             said = client.ask("thaw", "one")
@@ -97,7 +93,7 @@ def test_one_whose_network_maker_has_no_descriptors_sleeps_on(start_keeper, note
 def test_one_that_is_woken_for_nobody_sleeps_on(start_keeper, note, layer):
     """Who asked for it died meanwhile. Running, it would be in nobody's records, and its time would end its files."""
     keeper = start_keeper("--set", "keep.stock=0")
-    netmaker = child(keeper, "cove-net")
+    netmaker = keeper.child("cove-net")
     with keeper.client() as client:
         make_asleep(client, network=NONE)
         os.kill(netmaker, signal.SIGSTOP)
@@ -282,7 +278,7 @@ def test_a_name_that_is_deleted_twice_takes_no_new_layer(start_keeper, layer, sa
     """The reaper of a keeper that was killed comes to it when it is a new sandbox's."""
     keeper = start_keeper()
     with keeper.client() as client:
-        reaper = child(keeper, "cove-reaper")
+        reaper = keeper.child("cove-reaper")
         client.create("one")
         os.kill(reaper, signal.SIGSTOP)
         client.kill("one")

@@ -258,11 +258,11 @@ static void idles(void)
     struct err err = { 0 };
     char id[SANDBOX_ID + 1];
 
-    s.life = (struct life){ .idle_ms = 120 };
+    s.life = (struct life){ .idle_ms = 500 };
     b = create(&w.alice, &s);
     memcpy(id, b->id, sizeof(id));
     for (int i = 0; i < 6; i++) {
-        co_sleep(co_in(50));
+        co_sleep(co_in(100));
         b = control_find(w.c, &w.alice, str_of(id), &err);
         CHECK(b != NULL);
         control_touch(b);

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from . import wire
 from .cove import CLEAR, COVE
+from .machine import comm
 from .place import place
-from .proc import wait_until
+from .proc import children, wait_until
 
 MAGIC, VERSION = 0x65766F43, 2
 VERBS = (
@@ -343,6 +344,10 @@ class Keeper:
     def place(self):
         """What is its own in the run directory."""
         return place(self.run_dir, self.data)
+
+    def child(self, called):
+        """One of its processes. It takes its name a moment after it was made."""
+        return wait_until(lambda: next((pid for pid in children(self.process.pid) if comm(pid) == called), None), f"no {called}")
 
     def idle(self):
         """How many descriptors it has when nobody wants anything: the stock is full."""
