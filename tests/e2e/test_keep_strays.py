@@ -15,8 +15,8 @@ import pytest
 from helpers import boxfile
 from helpers.cove import CLEAR, COVE
 from helpers.keeper import FILES_ONLY, Keeper, Refused, full
-from helpers.machine import cgroups_named, collect_orphans, comm
-from helpers.proc import alive, children, wait_until
+from helpers.machine import cgroups_named, collect_orphans
+from helpers.proc import alive, wait_until
 
 pytestmark = [pytest.mark.core, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: attributes of its own")]
 
@@ -331,7 +331,7 @@ def test_many_ends_at_once_hold_nobody_up(start_keeper, cove, layer, how):
     keeper.kill()
     make_layers(cove.data / "volume/layers", ids)       # found by their files: the cheapest sandboxes
     keeper.start()
-    reaper = next(pid for pid in children(keeper.process.pid) if comm(pid) == "cove-reaper")
+    reaper = keeper.child("cove-reaper")
     os.kill(reaper, signal.SIGSTOP)
     try:
         with keeper.client(timeout=5) as client:
