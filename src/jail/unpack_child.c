@@ -71,9 +71,9 @@ static bool address_space_countable(void)
 #endif
 }
 
-static int set_limit(__rlimit_resource_t resource, int64_t value, struct err *err)
+static int set_limits_of(__rlimit_resource_t resource, int64_t value, int64_t most, struct err *err)
 {
-    struct rlimit limit = { (rlim_t)value, (rlim_t)value };
+    struct rlimit limit = { (rlim_t)value, (rlim_t)most };
 
     if (setrlimit(resource, &limit))
         return err_sys(err, "limit the unpacker (resource %d to %lld)", (int)resource,
@@ -81,13 +81,19 @@ static int set_limit(__rlimit_resource_t resource, int64_t value, struct err *er
     return 0;
 }
 
+static int set_limit(__rlimit_resource_t resource, int64_t value, struct err *err)
+{
+    return set_limits_of(resource, value, value, err);
+}
+
 static int set_limits(const struct unpack_bounds *b, struct err *err)
 {
     signal(SIGXFSZ, SIG_IGN); /* EFBIG, with a sentence, instead of a death */
     if (address_space_countable() && set_limit(RLIMIT_AS, b->memory_bytes, err) < 0)
         return -1;
-    if (set_limit(RLIMIT_CPU, b->seconds, err) < 0 || set_limit(RLIMIT_FSIZE, b->bytes, err) < 0 ||
-        set_limit(RLIMIT_CORE, 0, err) < 0)
+    /* at the hard limit the kernel kills without a word, so SIGXCPU comes a second before it */
+    if (set_limits_of(RLIMIT_CPU, b->seconds, b->seconds + 1, err) < 0 ||
+        set_limit(RLIMIT_FSIZE, b->bytes, err) < 0 || set_limit(RLIMIT_CORE, 0, err) < 0)
         return -1;
     return set_limit(RLIMIT_NPROC, 0, err); /* it never forks */
 }

@@ -167,10 +167,11 @@ def collect_orphans():
 
 def left_over(before, cove, *options):
     """What is there and was not, and stays although keepers come, with these options, and sweep.
-    What comes and goes meanwhile is of the sweepers themselves."""
+    What comes and goes meanwhile is of the sweepers themselves. A cgroup is as old as the first look at it: the
+    fifth of them, three seconds apart, finds each more than ten seconds old."""
     collect_orphans()
     left = traces(cove.data) - before
-    for _ in range(4):
+    for _ in range(6):
         if not left:
             break
         cove.run(*options, "sleep", "3")
