@@ -35,6 +35,14 @@ def repaired(path, data):
     new.replace(path)
 
 
+def removed(cgroups):
+    """Whether they are all gone. What a process has counted may keep its cgroup a moment longer than it."""
+    for cgroup in cgroups:
+        with contextlib.suppress(OSError):
+            cgroup.rmdir()
+    return not any(cgroup.exists() for cgroup in cgroups)
+
+
 class Terminal:
     """A shell that knows a word; nobody is connected to it while `at` says where to go on."""
 
@@ -153,8 +161,7 @@ class Household:
                 with contextlib.suppress(ProcessLookupError):   # it went with the one before
                     os.kill(pid, signal.SIGKILL)
             wait_for(lambda: not world.inside(ident), f"{ident} does not die", 10)
-            for cgroup in machine.cgroups_named(f"box-{ident}"):
-                cgroup.rmdir()
+            wait_for(lambda: removed(machine.cgroups_named(f"box-{ident}")), f"the cgroups of {ident} stay", 10)
         machine.collect_orphans()
         shutil.rmtree(world.run_dir)
         for path in [world.data / "boot", *(world.data / "paused").iterdir()]:
