@@ -88,7 +88,7 @@ def test_an_end_of_ours_loses_nothing_of_the_answer(certificate):
             inner.sendall(ANSWER)
             while inner.recv(65536):
                 pass
-            inner.unwrap()      # without an end of its own the answer is one that broke off
+            inner.unwrap()  # without an end of its own the answer is one that broke off
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = threading.Thread(target=answer, args=(listener,), daemon=True)
