@@ -105,7 +105,7 @@ void box_sleep(struct box *b)
     b->oom_kills = b->pids_refused = 0;
 }
 
-static void stay(struct box *b);
+static void stay(struct box *b, struct keep_state *last);
 
 /* Pid 1 goes last in its namespace: now nothing of the sandbox runs any more. An adopted one is
  * somebody else's child, whose status we may not learn. */
@@ -222,8 +222,11 @@ void box_end(struct box *b, enum keep_reason reason)
 
 void box_end_again(struct box *b)
 {
+    struct keep_state last;
+
     if (b->staying) {
-        stay(b);
+        box_measure(b, &last);
+        stay(b, &last);
         return;
     }
     send_kill(b);
@@ -232,30 +235,27 @@ void box_end_again(struct box *b)
 }
 
 /* Nothing of it runs any more, and nothing of it is kept. */
-static void over(struct box *b)
+static void over(struct box *b, const struct keep_state *last)
 {
-    struct keep_state last;
     struct err early;
 
-    box_measure(b, &last);
     b->phase = PHASE_ENDING;
     err_set(&early, ERR_GONE, "ended before it was built");
     keeper_reply(&b->create, b->id, &early, NULL); /* if that has not been answered yet */
-    keeper_event_ended(b, b->status, &last);
-    keeper_reply(&b->end, b->id, NULL, &last); /* whoever asked need not wait */
+    keeper_event_ended(b, b->status, last);
+    keeper_reply(&b->end, b->id, NULL, last); /* whoever asked need not wait */
     box_free(b);
 }
 
 /* It is to be started again: its files are kept as those of a paused one are, and its client is
  * told. What cannot be written now (the disk is full) is tried again, until its time is up or
  * somebody ends it: they are not deleted for that. */
-static void stay(struct box *b)
+static void stay(struct box *b, struct keep_state *last)
 {
-    struct keep_state last;
     struct err err = { 0 };
 
     if (b->end.verb || b->deadline <= clock_ms()) {
-        over(b);
+        over(b, last);
         return;
     }
     if (note_write(b, false, &err)) {
@@ -266,13 +266,12 @@ static void stay(struct box *b)
         b->phase = PHASE_ENDING;
         return;
     }
-    box_measure(b, &last);
     b->staying = false;
     b->noted = true;
     b->left = b->deadline == NEVER ? NEVER : MAX(b->deadline - clock_ms(), (int64_t)0);
     box_sleep(b);
-    last.asleep = last.frozen = 1;
-    keeper_event_ended(b, b->status, &last);
+    last->asleep = last->frozen = 1;
+    keeper_event_ended(b, b->status, last);
 }
 
 void box_on_ended(struct source *s)
@@ -300,9 +299,9 @@ void box_on_ended(struct source *s)
     if (b->phase != PHASE_ENDING)
         b->reason = b->oom_kills && b->status == SIGKILL ? ENDED_MEMORY : ENDED_BY_ITSELF;
     if (b->phase == PHASE_RUNNING && b->order.flags & ORDER_STAY)
-        stay(b);
+        stay(b, &last);
     else
-        over(b);
+        over(b, &last);
 }
 
 void box_notice_end(struct box *b)
