@@ -21,7 +21,7 @@
 #include "base/mem.h"
 #include "control/impl.h"
 
-enum { RETRY_MS = 10000, LOOK_MS = 60000, WRITE_MS = 3600000 };
+enum { SOON_MS = 10, BEGUN_MS = 3000, RETRY_MS = 10000, LOOK_MS = 60000, WRITE_MS = 3600000 };
 
 struct set_aside {
     struct list in;
@@ -204,14 +204,27 @@ static enum fate judge(struct control *c, const char *ref, const struct machine_
     return KEEP_IT;
 }
 
-static void settle(struct control *c, const char *ref, const struct rows *known)
+/* One that a former server asked for is still being made, or ended: that takes a moment, and nobody
+ * need decide about it now. */
+static int adopt_soon(struct provider *p, const char *ref, int64_t until, struct machine_state *m,
+                      struct err *err)
+{
+    int r;
+
+    while ((r = p->ops->adopt(p, ref, m, err)) && err->code == ERR_CONFLICT && co_now() < until &&
+           !co_sleep(co_in(SOON_MS)))
+        *err = (struct err){ 0 };
+    return r;
+}
+
+static void settle(struct control *c, const char *ref, int64_t until, const struct rows *known)
 {
     struct provider *p = c->provider;
     struct machine_state m = { 0 };
     char why[ORPHAN_REASON];
     struct err err = { 0 };
 
-    if (p->ops->adopt(p, ref, &m, &err)) {
+    if (adopt_soon(p, ref, until, &m, &err)) {
         if (provider_gone(p, ref, &err))
             return;
         snprintf(m.unreachable, sizeof(m.unreachable), "it cannot be reached: %.200s", err.msg);
@@ -229,6 +242,7 @@ static void settle(struct control *c, const char *ref, const struct rows *known)
 
 void orphans_settle(struct control *c, const char *(*each)(void *arg, size_t i), void *arg)
 {
+    int64_t until = co_in(BEGUN_MS); /* for all of them */
     struct rows known = { 0 };
     struct err err = { 0 };
     const char *ref;
@@ -237,7 +251,7 @@ void orphans_settle(struct control *c, const char *(*each)(void *arg, size_t i),
         log_warn("the time of machines that were set aside begins again", KV("error", err.msg));
     for (size_t i = 0; (ref = each(arg, i)); i++)
         if (!table_find(c, str_of(ref)))
-            settle(c, ref, &known);
+            settle(c, ref, until, &known);
     for (size_t i = 0; i < known.n; i++)
         if (!find(c, str_of(known.items[i].id)))
             forget_row(c, known.items[i].id);

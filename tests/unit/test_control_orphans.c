@@ -251,6 +251,14 @@ static void waits(void)
 
 TEST(one_that_waited_in_the_pool_waits_again) { start(waits, is_used, 1); }
 
+static void begins(void)
+{
+    unclaimed();
+    provider_fake_fail(w.fake, "adopt", ERR_CONFLICT, 3);
+}
+
+TEST(one_that_is_still_being_made_is_waited_for) { start(begins, none_left, 0); }
+
 static void ended_row(void)
 {
     struct sandbox row = { .owner = w.alice.user, .state = SANDBOX_CREATING };
