@@ -316,8 +316,8 @@ void retry_tend(struct control *c); /* forgets old dead letters */
 int life_pause(struct live *l, const char *actor, const char *why, bool files_only,
                struct err *err);
 int pause_settle(struct live *l, const struct machine_state *m, struct err *err);
-int pause_over(struct live *l,
-               struct err *err);             /* it has no processes: PAUSED, if that was begun */
+/* It has no processes: PAUSED, if a pause or a resume was under way. */
+int pause_over(struct live *l, struct err *err);
 void pause_wait(struct live *l, int64_t ms); /* then it is settled */
 void pause_settle_now(struct live *l); /* one that is PAUSING or RESUMING, and nobody is at it */
 void pause_settle_later(struct live *l);

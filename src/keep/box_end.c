@@ -243,7 +243,7 @@ static void over(struct box *b, const struct keep_state *last)
     err_set(&early, ERR_GONE, "ended before it was built");
     keeper_reply(&b->create, b->id, &early, NULL); /* if that has not been answered yet */
     keeper_event_ended(b, b->status, last);
-    keeper_reply(&b->end, b->id, NULL, last); /* whoever asked need not wait */
+    keeper_reply(&b->end, b->id, NULL, last); /* before the cleaning up */
     box_free(b);
 }
 

@@ -35,7 +35,7 @@ bool tie_is_of(const struct box *b, const struct client *c)
     return !(b->order.flags & ORDER_TIED) || b->owner == c || (pid > 0 && c && pid == c->pid);
 }
 
-/* Whom its client still asks for, on another connection of the same process, it keeps to itself. */
+/* One whose owner is connected is in the list of no other connection, also of the same process. */
 bool tie_lists(const struct box *b, const struct client *c)
 {
     return tie_is_of(b, c) && (!(b->order.flags & ORDER_TIED) || !b->owner || b->owner == c);

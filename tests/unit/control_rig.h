@@ -161,15 +161,16 @@ static void frame(void *arg)
     close_world();
 }
 
-UNUSED static void run(void (*fn)(void), int pool)
+static void run_frame(struct frame f, int pool)
 {
-    struct frame f = { .fn = fn };
     char text[32];
 
     snprintf(text, sizeof(text), "pool.size=%d", pool);
     set(text);
     test_co(frame, &f);
 }
+
+UNUSED static void run(void (*fn)(void), int pool) { run_frame((struct frame){ .fn = fn }, pool); }
 
 /* ---- shorthands ---- */
 

@@ -3,12 +3,7 @@
 
 static void start(void (*fn)(void), int pool)
 {
-    struct frame f = { .fn = fn, .lasts = true };
-    char text[32];
-
-    snprintf(text, sizeof(text), "pool.size=%d", pool);
-    set(text);
-    test_co(frame, &f);
+    run_frame((struct frame){ .fn = fn, .lasts = true }, pool);
 }
 
 static bool is_marked(const char *id, const char *owner)

@@ -97,12 +97,7 @@ static void frozen(void)
 
 static void start(void (*before)(void), void (*fn)(void), int pool)
 {
-    struct frame f = { .fn = fn, .before = before, .lasts = true };
-    char text[32];
-
-    snprintf(text, sizeof(text), "pool.size=%d", pool);
-    set(text);
-    test_co(frame, &f);
+    run_frame((struct frame){ .fn = fn, .before = before, .lasts = true }, pool);
 }
 
 /* ---- what there is ---- */

@@ -98,8 +98,7 @@ TEST(whatever_a_crash_leaves_is_finished_or_undone)
             crash.row = table[i].row;
             crash.machine = (enum was)m;
             crash.becomes = table[i].becomes[m];
-            set("pool.size=0");
-            test_co(frame, &f);
+            run_frame(f, 0);
         }
 }
 
@@ -117,8 +116,7 @@ TEST(one_that_was_found_paused_says_so)
     crash.row = SANDBOX_RUNNING;
     crash.machine = SLEEPS;
     crash.becomes = SANDBOX_PAUSED;
-    set("pool.size=0");
-    test_co(frame, &f);
+    run_frame(f, 0);
 }
 
 static void silent(void)
@@ -158,8 +156,7 @@ TEST(of_one_whose_files_say_nothing_no_move_is_under_way)
         crash.row = rows[i];
         crash.machine = SILENT;
         crash.becomes = rows[i] == SANDBOX_RUNNING ? SANDBOX_ENDED : SANDBOX_PAUSED;
-        set("pool.size=0");
-        test_co(frame, &f);
+        run_frame(f, 0);
     }
 }
 
@@ -192,6 +189,5 @@ TEST(a_paused_one_of_which_nothing_is_left_has_ended)
 {
     struct frame f = { .fn = unsettled, .lasts = true };
 
-    set("pool.size=0");
-    test_co(frame, &f);
+    run_frame(f, 0);
 }

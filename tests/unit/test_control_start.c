@@ -49,13 +49,8 @@ static void former(enum sandbox_state state, uint64_t machine_lifetime_ms)
 
 static void start(void (*before)(void), void (*fn)(void), int pool)
 {
-    struct frame f = { .fn = fn, .before = before, .lasts = true };
-    char text[32];
-
-    snprintf(text, sizeof(text), "pool.size=%d", pool);
-    set(text);
     row_end_ms = 302000; /* long ago: a wall clock decides nothing while the machine is there */
-    test_co(frame, &f);
+    run_frame((struct frame){ .fn = fn, .before = before, .lasts = true }, pool);
     sandbox_finish(&row);
     row = (struct sandbox){ 0 };
 }
