@@ -37,6 +37,7 @@ enum {
     GRACE_S = 10,
     SWEEP_MS = 60000,
     AGAIN_MS = 1000,
+    IDLE_MS = 100, /* a sweep slows down whoever makes or ends sandboxes meanwhile */
     QUEUE = 256,
     LOCK_TRIES = 25,
     LOCK_WAIT_US = 20000,
@@ -265,6 +266,15 @@ static int wait_ms(const struct queue *q, const struct filling *f)
     return q->n ? 0 : (int)MAX(f->next - clock_ms(), (int64_t)0);
 }
 
+/* When it is due and nobody is busy; when it is long overdue, whoever is. */
+static bool sweep_now(const struct queue *q, int64_t due, int64_t heard)
+{
+    int64_t now = clock_ms();
+
+    return !q->n && q->may_sweep && now >= due &&
+           (now >= heard + IDLE_MS || now >= due + SWEEP_MS);
+}
+
 static void delete_first(const struct keeper *k, struct queue *q)
 {
     delete_one(k, q->names[q->first]);
@@ -277,7 +287,7 @@ static _Noreturn void run(const struct keeper *k, int sock)
     static struct queue q;
     struct pollfd p = { .fd = sock, .events = POLLIN };
     struct filling filling = { 0 };
-    int64_t next_sweep = clock_ms();
+    int64_t next_sweep = clock_ms(), heard = next_sweep;
     bool more = true;
 
     q.may_sweep = k->adopted;
@@ -285,15 +295,16 @@ static _Noreturn void run(const struct keeper *k, int sock)
     signal(SIGINT, SIG_IGN);
     prctl(PR_SET_NAME, "cove-reaper");
     while (more || q.n) {
-        if (more && q.n < QUEUE && poll(&p, 1, wait_ms(&q, &filling)) > 0)
+        if (more && q.n < QUEUE && poll(&p, 1, wait_ms(&q, &filling)) > 0) {
             more = hear(sock, &q);
-        else if (q.n) {
+            heard = clock_ms();
+        } else if (q.n) {
             delete_first(k, &q);
             filling.deleted = true;
         }
         if (clock_ms() >= filling.next)
             grow(k, &filling);
-        if (!q.n && q.may_sweep && clock_ms() >= next_sweep)
+        if (sweep_now(&q, next_sweep, heard))
             next_sweep = clock_ms() + sweep(k);
     }
     _exit(0); /* the keeper has closed it or is dead; all that was sent has been done */
