@@ -271,8 +271,7 @@ static bool sweep_now(const struct queue *q, int64_t due, int64_t heard)
 {
     int64_t now = clock_ms();
 
-    return !q->n && q->may_sweep && now >= due &&
-           (now >= heard + IDLE_MS || now >= due + SWEEP_MS);
+    return !q->n && q->may_sweep && now >= due && (now >= heard + IDLE_MS || now >= due + SWEEP_MS);
 }
 
 static void delete_first(const struct keeper *k, struct queue *q)
