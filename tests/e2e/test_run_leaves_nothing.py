@@ -10,7 +10,7 @@ import time
 import pytest
 
 from helpers import proc
-from helpers.cove import CLEAR
+from helpers.cove import CLEAR, STRUCK
 from helpers.machine import collect_orphans, left_over, traces
 
 LONG = os.environ.get("COVE_LONG") == "1"
@@ -88,10 +88,6 @@ def strike(process, rng, window_s):
     except ProcessLookupError:
         return "nobody"
     return name
-
-
-# A process that looks for leaks at its end waits for ever when the helper it does that with is struck.
-STRUCK = CLEAR | {"ASAN_OPTIONS": CLEAR.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import pytest
 
 from helpers.archive import ORDINARY, Tar
-from helpers.cove import CLEAR, COVE, for_anybody
+from helpers.cove import CLEAR, COVE, STRUCK, for_anybody
 from helpers.guest import SLOWER
 from helpers.serve import VOLUME, Serve
 
@@ -333,7 +333,7 @@ def files_of(top):
 
 
 def kill_restore(place, archive, after):
-    process = subprocess.Popen(restore_words(place.data, archive), env=CLEAR, stdout=subprocess.DEVNULL,
+    process = subprocess.Popen(restore_words(place.data, archive), env=STRUCK, stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, text=True)
     time.sleep(after)
     process.kill()
@@ -446,8 +446,8 @@ def check_backup(archive, folder, said, boxes):
     return len(found)
 
 
-def begin_backup(server, archive):
-    return subprocess.Popen([COVE, "backup", archive, "--files", "--json", "--data", server.data], env=CLEAR,
+def begin_backup(server, archive, env=CLEAR):
+    return subprocess.Popen([COVE, "backup", archive, "--files", "--json", "--data", server.data], env=env,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -465,7 +465,7 @@ def test_a_backup_that_was_killed_leaves_nothing_in_the_way(server, folder):
     part = archive.with_name("copy.part")
     inside(server, id, ["sh", "-c", "head -c 40M /dev/urandom > big"])
     server.ok("POST", f"/v1/sandboxes/{id}/pause", {"memory": False})
-    process = begin_backup(server, archive)
+    process = begin_backup(server, archive, STRUCK)
     stop_when(process, lambda: part.exists() and part.stat().st_size > 1 << 20)
     assert part.stat().st_mode & 0o777 == 0o600
     process.kill()

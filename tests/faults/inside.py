@@ -30,14 +30,16 @@ class Insider:
 
     def parts(self):
         """Pids on the host by what they are."""
-        pids = self.world.inside(self.box.id)
-        known = {int(proc.status_words(pid, "NSpid")[-1]): pid for pid in pids}
-        words = {pid: proc.command_line(pid) for pid in pids}
+        known, words = {}, {}
+        for pid in self.world.inside(self.box.id):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):   # what is started may end meanwhile
+                known[int(proc.status_words(pid, "NSpid")[-1])] = pid
+                words[pid] = proc.command_line(pid)
         found = {"first": known[1], "command": known[self.stream.pid],
-                 "rest": next(pid for pid in pids if words[pid][1:3] == [b"services", b"rest"])}
+                 "rest": next(pid for pid in words if words[pid][1:3] == [b"services", b"rest"])}
         if self.kernel:
-            warm = [pid for pid in pids if any(word.endswith(b"/warm.py") for word in words[pid])]
-            found |= {"kernels": next(pid for pid in pids if words[pid][1:3] == [b"services", b"kernels"]),
+            warm = [pid for pid in words if any(word.endswith(b"/warm.py") for word in words[pid])]
+            found |= {"kernels": next(pid for pid in words if words[pid][1:3] == [b"services", b"kernels"]),
                       "parent": min(warm, key=proc.begun), "kernel": known[self.pid]}
         return found
 

@@ -2,7 +2,8 @@
 """`cove` of other commits, built once each into .cache/previous/<hash>/cove.
 
 tests/faults/released names the commit of the last release that landed: the last commit of each issue moves it. The
-first release whose state is read for good is RAW: its files are C structs, written whole.
+first release whose state is read for good is RAW: its files are C structs, written whole. UNDIVIDED is the last one
+whose run directory belongs to one data directory: the records are not in a place of their own there.
 A clone that lacks such a commit fetches it; a clone that cannot fails with the reason. Nothing is skipped.
 
     python3 tests/faults/releases.py prepare        builds what the slice of `make check` needs
@@ -21,6 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache/previous"
 RAW = "46eceede37609db1cd80e5a3642d5f147add8052"
+UNDIVIDED = "6757c4cf53d7ce901b4108f00119149b2fef9eb8"
 
 
 class Unavailable(Exception):
