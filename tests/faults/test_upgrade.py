@@ -27,11 +27,11 @@ LOAD_S = 0.5                            # before an upgrade, and after it
 
 
 def program(name):
-    """current, raw (the release of raw structs), released, or a variant of this tree."""
+    """current, raw (the release of raw structs), undivided, released, or a variant of this tree."""
     if name == "current":
         return COVE
-    if name == "raw":
-        return releases.program(releases.RAW)
+    if name in ("raw", "undivided"):
+        return releases.program(getattr(releases, name.upper()))
     return releases.previous() if name == "released" else variants.program(name)
 
 
@@ -104,7 +104,7 @@ def check_use(world, house):
     house.can_end()
 
 
-BEFORE = ["raw"] if releases.released() == releases.RAW else ["raw", "released"]
+BEFORE = ["raw", "undivided", "released"]
 FORTH = [pytest.param(name, how, marks=pytest.mark.slice if (name, how) == ("raw", "kill") else ())
          for name in [*BEFORE, "current"] for how in ("kill", "end")]
 
