@@ -188,9 +188,11 @@ def test_one_whose_record_is_damaged_ends_when_its_processes_can_be_found(start,
     sandbox = Sandbox.create(**server.sdk(timeout=120))
     id = sandbox.sandbox_id
     record = own(place / "run", place / "data") / "boxes" / id
+    keeper = server.part("cove-keep")
+    os.kill(keeper, signal.SIGSTOP)     # it may still have something to write there
     good = record.read_bytes()
     record.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    os.kill(server.part("cove-keep"), signal.SIGKILL)
+    os.kill(keeper, signal.SIGKILL)
 
     wait_until(lambda: "unreachable" in server.ok("GET", f"/v1/sandboxes/{id}"), "the damage is not seen",
                10 * SLOWER)

@@ -50,7 +50,7 @@ def begin(start, folder, shared):
     def begin(name, *options, **more):
         shutil.copy(program(name), folder / "cove")
         world = start("--set", "pool.size=1", "--allow-mount", shared, *options, **more)
-        world.guests_wait = name != "raw"       # for a slow reader: those of 46eceed drop what it leaves
+        world.guests_wait = name not in ("raw", "undivided")    # for a slow reader: theirs drop what it leaves
         return world, Household(world, shared)
     return begin
 
