@@ -37,7 +37,7 @@ enum {
     GRACE_S = 10,
     SWEEP_MS = 60000,
     AGAIN_MS = 1000,
-    IDLE_MS = 100, /* a sweep slows down whoever makes or ends sandboxes meanwhile */
+    IDLE_MS = 100, /* a sweep slows down creates and ends: it waits for a pause of this length */
     QUEUE = 256,
     LOCK_TRIES = 25,
     LOCK_WAIT_US = 20000,
@@ -266,7 +266,7 @@ static int wait_ms(const struct queue *q, const struct filling *f)
     return q->n ? 0 : (int)MAX(f->next - clock_ms(), (int64_t)0);
 }
 
-/* When it is due and nobody is busy; when it is long overdue, whoever is. */
+/* A due sweep waits until no names come. One that is overdue by SWEEP_MS does not wait. */
 static bool sweep_now(const struct queue *q, int64_t due, int64_t heard)
 {
     int64_t now = clock_ms();

@@ -32,7 +32,7 @@ class Insider:
         """Pids on the host by what they are."""
         known, words = {}, {}
         for pid in self.world.inside(self.box.id):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):   # what is started may end meanwhile
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):   # it has just ended
                 known[int(proc.status_words(pid, "NSpid")[-1])] = pid
                 words[pid] = proc.command_line(pid)
         found = {"first": known[1], "command": known[self.stream.pid],

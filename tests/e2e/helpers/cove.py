@@ -17,8 +17,8 @@ CLEAR = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"} | {
     for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS")
     if name in os.environ
 }
-# For what is to be killed: a process that looks for leaks at its end does that with a helper. It waits for ever when
-# that is struck, and the helper reports it when the process is.
+# For programs that a test kills. At its end a program starts a helper that looks for leaks. If the test kills the helper,
+# the program hangs; if it kills the program, the helper writes a report.
 STRUCK = CLEAR | {"ASAN_OPTIONS": CLEAR.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
 
 
