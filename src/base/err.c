@@ -80,6 +80,7 @@ void err_set_(struct err *err, enum err_code code, const char *fmt, ...)
 
     err->code = code;
     err->reason = ERR_REASON_NONE;
+    err->host = false;
     va_start(ap, fmt);
     vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
     va_end(ap);
@@ -94,6 +95,7 @@ void err_sys_(struct err *err, const char *fmt, ...)
 
     err->code = err_from_errno(error);
     err->reason = ERR_REASON_NONE;
+    err->host = true;
     va_start(ap, fmt);
     vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
     va_end(ap);
@@ -116,4 +118,41 @@ void err_in_(struct err *err, const char *fmt, ...)
     va_end(ap);
     n = strlen(err->msg);
     snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", rest);
+}
+
+/* Where an absolute path begins: not in the middle of a word, nor in a URL. */
+static bool begins_path(const char *msg, const char *at)
+{
+    static const char before[] = " '\"([=:,", ends[] = " '\"/";
+
+    return *at == '/' && (at == msg || strchr(before, at[-1])) && at[1] && !strchr(ends, at[1]);
+}
+
+/* To where a sentence goes on. A name may hold blanks: of such a path the rest stays. */
+static size_t path_length(const char *at)
+{
+    size_t n = strcspn(at, " '\")],;\n");
+
+    while (n && (at[n - 1] == ':' || at[n - 1] == '.'))
+        n--;
+    return n;
+}
+
+void err_hide_paths(const char *msg, err_path_fn *keep, const void *arg, char *out, size_t size)
+{
+    size_t used = 0;
+
+    for (const char *p = msg; *p && used + 1 < size;) {
+        size_t n = begins_path(msg, p) ? path_length(p) : 0;
+
+        if (!n || (keep && keep(arg, (struct str){ p, n }))) {
+            for (n = MAX(n, (size_t)1); n && used + 1 < size; n--)
+                out[used++] = *p++;
+            continue;
+        }
+        p += n;
+        used += (size_t)snprintf(out + used, size - used, "a file of the server");
+        used = MIN(used, size - 1);
+    }
+    out[used] = 0;
 }

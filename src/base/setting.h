@@ -12,10 +12,14 @@ struct setting {
     int64_t min, max;
     const char *help; /* one sentence with its unit; of one that has gone: why it does nothing */
     bool gone;        /* accepted for one more release, with a warning */
+    /* Where it is a text and no number: what holds it, of max bytes with the NUL. */
+    char *text;
+    int (*check)(const char *value, struct err *err);
 };
 
 /* "name=value" for one of several tables (the list ends with NULL). */
 int setting_set(const struct setting *const *tables, const char *assignment, struct err *err);
+void setting_value(const struct setting *s, struct buf *out); /* as it is now */
 void setting_print(const struct setting *const *tables, struct buf *out);
 
 #endif

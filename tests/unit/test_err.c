@@ -26,6 +26,58 @@ TEST(context_goes_in_front_and_the_code_stays)
     CHECK_INT(err.code, ERR_NO_SPACE);
 }
 
+TEST(what_is_said_of_this_machine_is_marked)
+{
+    struct err err = { 0 };
+
+    errno = EACCES;
+    err_sys(&err, "open %s", "/x");
+    CHECK(err.host);
+    err_in(&err, "create");
+    CHECK(err.host);
+    err_set(&err, ERR_INVALID, "the name is wrong");
+    CHECK(!err.host);
+    err_set_host(&err, ERR_NO_SPACE, "%s", "/x: no space");
+    CHECK(err.host);
+}
+
+static bool is_srv(const void *arg, struct str path)
+{
+    (void)arg;
+    return str_starts(path, "/srv/");
+}
+
+static const struct path_row {
+    const char *name, *msg, *want;
+} paths[] = {
+    { "none", "the sandbox is paused", "the sandbox is paused" },
+    { "at the beginning", "/var/lib/cove/serve/cove.db: no space is left for it",
+      "a file of the server: no space is left for it" },
+    { "in the middle", "open /run/cove/x.sock: Permission denied",
+      "open a file of the server: Permission denied" },
+    { "at the end", "no keeper runs in /run/cove/abcd", "no keeper runs in a file of the server" },
+    { "in quotes", "template '/srv2/x' (of \"/y\") [/z], /a; k=/b",
+      "template 'a file of the server' (of \"a file of the server\") [a file of the server], "
+      "a file of the server; k=a file of the server" },
+    { "a socket", "connect unix:/run/x: refused", "connect unix:a file of the server: refused" },
+    { "one that was the caller's", "mount /srv/data/x: Not a directory, in /run/x.",
+      "mount /srv/data/x: Not a directory, in a file of the server." },
+    { "no path", "5 / 3 of 10 MiB/s at http://h/p, //h, and/or",
+      "5 / 3 of 10 MiB/s at http://h/p, //h, and/or" },
+    { "the last one", "/", "/" },
+};
+
+TEST_ROWS(paths_are_hidden, paths, test_once)
+{
+    char out[256], tight[8];
+
+    err_hide_paths(row->msg, is_srv, NULL, out, sizeof(out));
+    CHECK_STR(out, row->want);
+    memset(tight, 'x', sizeof(tight));
+    err_hide_paths(row->msg, NULL, NULL, tight, sizeof(tight));
+    CHECK(memchr(tight, 0, sizeof(tight)));
+}
+
 TEST(a_reason_stays_with_its_error_and_with_no_other)
 {
     struct err err = { 0 };
