@@ -3,7 +3,8 @@
 
 #include "cli/help.h"
 
-/* In the order the help shows them. */
+/* In the order the help shows them, one a line. */
+/* clang-format off */
 static const struct command *const commands[] = {
     &command_serve,
     &command_run,
@@ -18,6 +19,7 @@ static const struct command *const commands[] = {
     &command_resume,
     &command_kill,
     &command_forward,
+    &command_url,
     &command_template,
     &command_layer,
     &command_user,
@@ -35,6 +37,7 @@ static const struct command *const commands[] = {
     &command_man,
     NULL,
 };
+/* clang-format on */
 
 struct cove_options {
     bool version;

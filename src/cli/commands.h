@@ -33,6 +33,7 @@ extern const struct command command_serve;
 extern const struct command command_shell;
 extern const struct command command_template;
 extern const struct command command_tls;
+extern const struct command command_url;
 extern const struct command command_user;
 extern const struct command command_version;
 

@@ -202,14 +202,14 @@ static int put_settings(struct config *c, const struct args *serve, struct err *
             return -1;
     for (const struct setting *const *t = settings_of_serve; *t; t++)
         for (const struct setting *s = *t; s->name; s++) {
-            char text[32];
+            AUTO(buf_free) struct buf text = { 0 };
             bool changed = false;
 
             for (size_t i = 0; set && i < set->n; i++)
                 changed |= !strncmp(set->items[i], s->name, strlen(s->name)) &&
                            set->items[i][strlen(s->name)] == '=';
-            snprintf(text, sizeof(text), "%lld", (long long)*s->value);
-            put(c, s->name, text, changed ? from : "default", s->help);
+            setting_value(s, &text);
+            put(c, s->name, buf_cstr(&text), changed ? from : "default", s->help);
         }
     return 0;
 }

@@ -13,7 +13,7 @@ struct create_options {
     int64_t idle;
     struct args_list env, metadata, mounts, forwards;
     const char *on_expiry, *restart;
-    bool strict, private, auto_resume;
+    bool strict, private, ping, auto_resume;
 };
 
 static const char *const expiries[] = { "kill", "pause", "pause-files", NULL };
@@ -59,12 +59,16 @@ static const struct args_option create_options[] = {
            .value = "HOST:GUEST[:ro]", .flags = ARGS_REPEAT,
            .help = "show a directory of the server's machine inside, if it allows that"),
     OPTION(struct create_options, forwards, "forward", ARGS_TEXT, .letter = 'p',
-           .value = "HOST:PORT", .flags = ARGS_REPEAT,
-           .help = "let a port of the server's loopback lead to one inside"),
+           .value = "HOST:PORT[:public]", .flags = ARGS_REPEAT,
+           .help =
+               "let a port of the server's loopback (0: a free one) lead to one inside; public: "
+               "also to one that runs code for everybody who connects, 8765 say"),
     OPTION(struct create_options, strict, "strict", ARGS_SWITCH,
            .help = "no capability, and none to be gained: sudo does not work"),
     OPTION(struct create_options, private, "private", ARGS_SWITCH,
            .help = "its ports answer only to who has its traffic token"),
+    OPTION(struct create_options, ping, "ping", ARGS_SWITCH,
+           .help = "let programs inside open ping sockets"),
     REMOTE_OPTIONS(struct create_options, "print all of it as a JSON object"),
     {}
 };
@@ -111,16 +115,22 @@ static int put_mount(struct buf *b, const char *text, struct err *err)
 
 static int put_forward(struct buf *b, const char *text, struct err *err)
 {
-    struct str host, inner;
+    struct str host, rest, inner, mode;
     uint64_t outer, port;
+    bool two = str_cut(str_of(text), ':', &host, &rest);
+    bool three = str_cut(rest, ':', &inner, &mode);
 
-    if (!str_cut(str_of(text), ':', &host, &inner) || str_u64(host, &outer) ||
-        str_u64(inner, &port) || outer > 65535 || !port || port > 65535)
-        return err_set(err, ERR_INVALID, "--forward: '%.100s' is not HOST-PORT:PORT (try 8080:80)",
+    if (!two || str_u64(host, &outer) || str_u64(inner, &port) || outer > 65535 || !port ||
+        port > 65535 || (three && !str_is(mode, "public")))
+        return err_set(err, ERR_INVALID,
+                       "--forward: '%.100s' is not HOST-PORT:PORT or HOST-PORT:PORT:public (try "
+                       "8080:80)",
                        text);
     json_open(b, '{');
     json_kv_int(b, "host_port", (int64_t)outer);
     json_kv_int(b, "port", (int64_t)port);
+    if (three)
+        json_kv_bool(b, "public", true);
     json_close(b, '}');
     return 0;
 }
@@ -185,6 +195,8 @@ static int put_request(const struct args *a, struct buf *b, struct err *err)
         json_kv_bool(b, "strict", true);
     if (o->private)
         json_kv_bool(b, "public", false);
+    if (o->ping)
+        json_kv_bool(b, "ping", true);
     if (put_pairs(b, "env", &o->env, true, err) ||
         put_pairs(b, "metadata", &o->metadata, false, err) ||
         put_list(b, "mounts", &o->mounts, put_mount, err) ||

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "cli/mountinfo.h"
 #include "cli/probe.h"
+#include "jail/queues.h"
 
 struct place {
     const char *controller; /* NULL: version 2 */
@@ -294,6 +295,36 @@ static void probe_limit(const struct doctor *d, struct finding *f)
         probe_fix(f, "sudo cove doctor (and run cove as root)");
 }
 
+/* What waits in sockets is memory, too: who counts it? */
+static void probe_sockets(const struct doctor *d, struct finding *f)
+{
+    static const char theirs[] =
+        "nobody counts netlink's, so the keeper looks, and ends who is above the limit with them";
+    struct place v1, v2;
+    struct err err;
+    struct queues q;
+
+    if (d->root && queues_sum(getpid(), &q, &err)) {
+        probe_say(f, DOCTOR_WARN,
+                  "what waits in netlink sockets is counted by nobody, and cannot be seen: %s",
+                  err.msg);
+        probe_fix_root(d, f, "modprobe netlink_diag");
+    } else if (!d->root) {
+        probe_say(f, DOCTOR_WARN, "without root nobody looks at what waits in sockets");
+        probe_fix(f, "sudo cove doctor (and run cove as root)");
+    } else if (find_v2(d, &v2) && v2_has(&v2, "memory")) {
+        probe_say(f, DOCTOR_OK, "version 2 counts TCP's and UDP's as memory; %s", theirs);
+    } else if (find_v1("memory", &v1)) {
+        probe_say(f, DOCTOR_WARN,
+                  "version 1 has a limit of TCP's and UDP's beside that of memory: with few "
+                  "sockets a sandbox may hold as much again in them; %s",
+                  theirs);
+        probe_fix(f, "boot with cgroup_no_v1=memory on the kernel's command line");
+    } else {
+        probe_say(f, DOCTOR_WARN, "no hierarchy has the controller memory");
+    }
+}
+
 static void probe_delegation(const struct doctor *d, struct finding *f)
 {
     struct place v2;
@@ -339,6 +370,8 @@ const struct doctor_check doctor_cgroup[] = {
       .after = clean_up, .without = "a limit of processes" },
     { "cgroup.io", "limit of disk I/O", .arg = "io", .probe = probe_limit, .after = clean_up,
       .without = "a limit of disk I/O" },
+    { "cgroup.sockets", "limit of what waits in sockets", .probe = probe_sockets,
+      .without = "a memory limit that holds for sockets" },
     { "cgroup.delegation", "a cgroup of one's own", .probe = probe_delegation },
     {}
 };

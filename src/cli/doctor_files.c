@@ -109,6 +109,46 @@ static void probe_layer_fds(const struct doctor *d, struct finding *f)
     probe_inside(d, CLONE_NEWUSER | CLONE_NEWNS, inside_layer_fds, f);
 }
 
+/* ---- an image of /usr, and its files' contents in another layer ---- */
+
+static void inside_data_layer(const struct doctor *d, struct finding *f)
+{
+    AUTO(closep) int context = fsopen("overlay", FSOPEN_CLOEXEC);
+
+    (void)d;
+    if (make_layers(f))
+        return;
+    if (context < 0 || fsconfig(context, FSCONFIG_SET_FLAG, "userxattr", NULL, 0) ||
+        set_layer(context, "lowerdir+", "/tmp/lower") ||
+        set_layer(context, "datadir+", "/tmp/upper") ||
+        fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+        probe_fail(f, "mount of a data layer without metacopy");
+    else
+        probe_say(f, DOCTOR_OK, "userxattr and datadir+");
+}
+
+static void probe_data_layer(const struct doctor *d, struct finding *f)
+{
+    probe_inside(d, CLONE_NEWUSER | CLONE_NEWNS, inside_data_layer, f);
+    probe_fix(f, "boot Linux 6.16 or later");
+}
+
+static void probe_erofs(const struct doctor *d, struct finding *f)
+{
+    AUTO(closep) int context = -1;
+
+    if (!d->root) {
+        probe_say(f, DOCTOR_OK, "not used without root");
+        return;
+    }
+    context = fsopen("erofs", FSOPEN_CLOEXEC);
+    if (context < 0)
+        probe_fail(f, "fsopen of erofs");
+    else
+        probe_say(f, DOCTOR_OK, "the kernel has it");
+    probe_fix(f, "modprobe erofs");
+}
+
 /* ---- idmapped mounts ---- */
 
 enum { IDS_FROM = 0x60000000, IDS = 65536 }; /* nobody has these, and nothing keeps them */
@@ -233,10 +273,15 @@ const struct doctor_check doctor_files[] = {
       .without = "sandboxes that end quickly" },
     { "overlay.layer_fds", "overlay layers by descriptor", .probe = probe_layer_fds,
       .without = "layers given by descriptor" },
+    { "overlay.data", "file contents in a layer of their own", .probe = probe_data_layer,
+      .without = "closing to sandbox root what becomes root's alone in /usr" },
+    { "usr.erofs", "erofs", .probe = probe_erofs,
+      .without = "closing to sandbox root what becomes root's alone in /usr" },
     { "idmap.data", "idmapped mounts in the data directory", .need = DOCTOR_ROOT, .arg = "data",
       .probe = probe_idmap, .without = "ids of its own for each sandbox" },
     { "idmap.usr", "idmapped mount of /usr", .need = DOCTOR_ROOT, .arg = "/usr",
-      .probe = probe_idmap, .without = "changing files of the host's template inside" },
+      .probe = probe_idmap,
+      .without = "changing files of the host's template inside, before Linux 6.16" },
     { "idmap.tmpfs", "idmapped tmpfs", .arg = "tmpfs", .probe = probe_idmap,
       .without = "device nodes that need no change of owner" },
     { "usr.nested", "mounts below /usr", .probe = probe_nested,

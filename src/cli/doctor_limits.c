@@ -85,10 +85,26 @@ static void probe_maps(const struct doctor *d, struct finding *f)
     probe_fix_root(d, f, "sysctl -w vm.max_map_count=262144");
 }
 
+/* Tried by the probe's own process, which ends with it. */
+static void probe_oom(const struct doctor *d, struct finding *f)
+{
+    if (!probe_write("/proc/self/oom_score_adj", "-900")) {
+        probe_say(f, DOCTOR_OK, "server and keeper are the last to be killed");
+        return;
+    }
+    probe_say(f, DOCTOR_WARN, "server and keeper are killed like any other process");
+    if (d->root)
+        probe_fix(f, "run cove with CAP_SYS_RESOURCE, or with OOMScoreAdjust=-900 in its unit");
+    else
+        probe_fix(f, "sudo cove doctor (and run cove as root)");
+}
+
 const struct doctor_check doctor_limits[] = {
     { "limits.files", "open files", .probe = probe_files, .without = "many sandboxes at a time" },
     { "limits.pids", "processes", .probe = probe_pids, .without = "many sandboxes at a time" },
     { "limits.inotify", "inotify", .probe = probe_inotify, .without = "watches on many files" },
     { "limits.maps", "memory maps", .probe = probe_maps, .without = "programs with many maps" },
+    { "limits.oom", "want of memory", .probe = probe_oom,
+      .without = "a server that outlives want of memory" },
     {}
 };

@@ -8,12 +8,12 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/dirs.h"
-#include "jail/dns_relay.h"
-#include "jail/volume.h"
+#include "cli/network_allow.h"
+#include "cli/settings.h"
 
 struct keep_args {
     const char *data_dir, *run_dir, *client;
-    struct args_list allow_mounts, set;
+    struct args_list allow_mounts, network_allow, set;
     const char *log_level, *log_format;
 };
 
@@ -24,9 +24,12 @@ static const struct args_option keep_options[] = {
            .help = "where its socket is (default /run/cove)"),
     OPTION(struct keep_args, client, "client", ARGS_TEXT, .value = "USER",
            .help = "who may use it besides root"),
-    OPTION(struct keep_args, allow_mounts, "allow-mount", ARGS_DIR, .value = "DIR",
+    OPTION(struct keep_args, allow_mounts, "allow-mount", ARGS_DIR, .value = "DIR[:group]",
            .flags = ARGS_REPEAT,
-           .help = "host directories that sandboxes may be shown; none without it"),
+           .help = "host directories that sandboxes may be shown; none without it. With :group "
+                   "what belongs to one of the machine's own groups (below 1000) can be written, "
+                   "too"),
+    NETWORK_ALLOW_OPTION(struct keep_args),
     OPTION(struct keep_args, set, "set", ARGS_TEXT, .value = "NAME=VALUE", .flags = ARGS_REPEAT,
            .help = "change a bound of the keeper, the network or the volume"),
     OPTION(struct keep_args, log_level, "log-level", ARGS_TEXT, .value = "LEVEL", .def = "info",
@@ -35,9 +38,6 @@ static const struct args_option keep_options[] = {
            .def = "logfmt", .help = "logfmt or json"),
     {}
 };
-
-static const struct setting *const settings[] = { keep_settings, dns_settings, volume_settings,
-                                                  NULL };
 
 static int configure(const struct keep_args *o, struct keep_options *k, struct err *err)
 {
@@ -49,8 +49,10 @@ static int configure(const struct keep_args *o, struct keep_options *k, struct e
     if (log_set_level(o->log_level) || log_set_format(o->log_format))
         return err_set(err, ERR_INVALID, "--log-level or --log-format: no such one");
     for (size_t i = 0; i < o->set.n; i++)
-        if (setting_set(settings, o->set.items[i], err))
+        if (setting_set(settings_of_keep, o->set.items[i], err))
             return -1;
+    if (network_allow(&o->network_allow, err))
+        return -1;
     k->client_uid = p ? p->pw_uid : 0;
     k->allow_mounts = o->allow_mounts.items;
     if (geteuid() != 0)
@@ -67,7 +69,7 @@ static int run_keep(struct args *a)
     struct keep_options k = { .data_dir = data_dir, .run_dir = run_dir, .socket = -1 };
     struct err err = { 0 };
 
-    if (configure(o, &k, &err) || keep_run(&k, &err))
+    if (args_environment(a, &err) || configure(o, &k, &err) || keep_run(&k, &err))
         return args_fail(a, 1, &err);
     return 0;
 }

@@ -16,8 +16,11 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/dirs.h"
+#include "cli/network_allow.h"
+#include "cli/settings.h"
 #include "cli/terminal.h"
 #include "jail/idmap.h"
+#include "jail/ids.h"
 
 static const char *const networks[] = { "none", "open", NULL };
 
@@ -38,8 +41,9 @@ static const struct args_option run_options[] = {
     OPTION(struct run_options, network, "network", ARGS_CHOICE, .letter = 'n', .value = "MODE",
            .def = "none", .choices = networks,
            .help = "none, or open: the internet without this machine and private networks"),
+    NETWORK_ALLOW_OPTION(struct run_options),
     OPTION(struct run_options, mounts, "mount", ARGS_TEXT, .letter = 'v',
-           .value = "HOST:GUEST[:ro|:root]", .flags = ARGS_REPEAT,
+           .value = "HOST:GUEST[:ro|:root|:group]", .flags = ARGS_REPEAT,
            .help = "show a directory or file of this machine inside"),
     OPTION(struct run_options, forwards, "forward", ARGS_TEXT, .letter = 'p', .value = "HOST:PORT",
            .flags = ARGS_REPEAT,
@@ -54,10 +58,14 @@ static const struct args_option run_options[] = {
            .help = "no capability, and none to be gained: sudo does not work"),
     OPTION(struct run_options, durable, "durable", ARGS_SWITCH,
            .help = "let fsync inside reach the disk"),
+    OPTION(struct run_options, ping, "ping", ARGS_SWITCH,
+           .help = "let programs inside open ping sockets"),
     OPTION(struct run_options, json, "json", ARGS_SWITCH,
            .help = "print output, exit code, times and limits as one JSON object"),
     OPTION(struct run_options, private, "private", ARGS_SWITCH,
            .help = "with a keeper of its own even if one runs"),
+    OPTION(struct run_options, set, "set", ARGS_TEXT, .value = "NAME=VALUE", .flags = ARGS_REPEAT,
+           .help = "change a bound of its own keeper, the network or the volume"),
     OPTION(struct run_options, data_dir, "data-dir", ARGS_DIR, .value = "DIR",
            .help = "where layers and templates are (default /var/lib/cove)"),
     OPTION(struct run_options, run_dir, "run-dir", ARGS_DIR, .value = "DIR",
@@ -83,24 +91,40 @@ static const struct args_exit run_exits[] = {
 
 /* ---- the request ---- */
 
+static int parse_mode(struct str modes, uint32_t *flags, struct err *err)
+{
+    static const struct {
+        const char *word;
+        uint32_t flag;
+    } known[] = { { "rw", 0 },
+                  { "ro", ORDER_MOUNT_READ_ONLY },
+                  { "root", ORDER_MOUNT_ROOT },
+                  { "group", ORDER_MOUNT_GROUP } };
+    struct str word;
+    size_t i;
+
+    while (str_next(&modes, ',', &word)) {
+        for (i = 0; i < ARRAY_LEN(known) && !str_is(word, known[i].word); i++)
+            ;
+        if (i == ARRAY_LEN(known))
+            return err_set(err, ERR_INVALID, "--mount: '%.*s' is none of ro, rw, root, group",
+                           STR_ARG(word));
+        *flags |= known[i].flag;
+    }
+    return 0;
+}
+
 static int parse_mount(const char *text, struct order_mount *m, struct err *err)
 {
-    struct str host, rest, guest, mode;
-    bool has_mode;
+    struct str host, rest, guest, modes;
 
     if (!str_cut(str_of(text), ':', &host, &rest))
         return err_set(err, ERR_INVALID, "--mount: '%s' is not HOST:GUEST or HOST:GUEST:ro", text);
-    has_mode = str_cut(rest, ':', &guest, &mode);
-    if (!has_mode)
-        guest = rest;
-    if (has_mode && !str_is(mode, "ro") && !str_is(mode, "rw") && !str_is(mode, "root"))
-        return err_set(err, ERR_INVALID, "--mount: '%.*s' is neither ro, rw nor root",
-                       STR_ARG(mode));
     *m = (struct order_mount){ 0 };
-    if (has_mode && str_is(mode, "ro"))
-        m->flags = ORDER_MOUNT_READ_ONLY;
-    if (has_mode && str_is(mode, "root"))
-        m->flags = ORDER_MOUNT_ROOT;
+    if (!str_cut(rest, ':', &guest, &modes))
+        guest = rest;
+    else if (parse_mode(modes, &m->flags, err))
+        return -1;
     if (host.n >= sizeof(m->host) || guest.n >= sizeof(m->guest))
         return err_set(err, ERR_INVALID, "--mount: '%s': a path has at most %d bytes", text,
                        ORDER_PATH - 1);
@@ -109,17 +133,33 @@ static int parse_mount(const char *text, struct order_mount *m, struct err *err)
     return 0;
 }
 
+/* At a terminal somebody can still say more. Else its file system is not asked: it may be silent.
+ */
+static void warn_of_owner(const struct order_mount *m, const char *host)
+{
+    struct stat st;
+
+    if (m->flags & (ORDER_MOUNT_READ_ONLY | ORDER_MOUNT_ROOT) || geteuid() || !isatty(2) ||
+        stat(host, &st))
+        return;
+    if (!st.st_uid || !st.st_gid)
+        fprintf(stderr, "cove run: %s belongs to root and can only be read inside (see :root)\n",
+                host);
+    else if (st.st_gid < IDS_PEOPLE && !(m->flags & ORDER_MOUNT_GROUP))
+        fprintf(stderr,
+                "cove run: %s belongs to group %u, one of the machine's own, and can only be read "
+                "inside (see :group)\n",
+                host, st.st_gid);
+}
+
 /* Relative paths are ours to make absolute: the keeper has another working directory. */
 static int absolute_host(struct order_mount *m, struct err *err)
 {
     AUTO(freep) char *full = realpath(m->host, NULL);
-    struct stat st;
 
     if (!full)
         return err_sys(err, "--mount %s", m->host);
-    if (!m->flags && isatty(2) && !stat(full, &st) && !st.st_uid)
-        fprintf(stderr, "cove run: %s belongs to root and can only be read inside (see :root)\n",
-                full);
+    warn_of_owner(m, full);
     if (strlen(full) >= sizeof(m->host))
         return err_set(err, ERR_INVALID, "--mount %s: the path is too long", m->host);
     memcpy(m->host, full, strlen(full) + 1);
@@ -154,7 +194,7 @@ static int fill_request(const struct run *r, struct keep_request *q, struct err 
             return err_set(err, ERR_INVALID, "--%s: 0 is no limit", limit_rows[id].name);
     c->network = strcmp(o->network, "open") ? ORDER_NET_NONE : ORDER_NET_OPEN;
     c->flags = ORDER_TIED | ORDER_EAGER | (o->strict ? ORDER_STRICT : 0) |
-               (o->durable ? ORDER_DURABLE : 0);
+               (o->durable ? ORDER_DURABLE : 0) | (o->ping ? ORDER_PING : 0);
     if (o->mounts.n > ORDER_MOUNTS)
         return err_set(err, ERR_LIMIT, "--mount: more than %d", ORDER_MOUNTS);
     for (; c->nmounts < o->mounts.n; c->nmounts++)
@@ -171,6 +211,9 @@ static int run_all(struct run *r, struct run_session *s, const char *data_dir, c
     struct keep_reply reply;
     size_t nfirst = 1;
 
+    for (size_t i = 0; i < r->o->set.n; i++)
+        if (setting_set(settings_of_keep, r->o->set.items[i], err))
+            return err_in(err, "--set");
     if (fill_request(r, &q, err))
         return -1;
     for (size_t i = 0; i < r->o->forwards.n; i++)
@@ -224,7 +267,8 @@ static int run_run(struct args *a)
                                   .terminal = !o->json && terminal_wanted(),
                                   .capture = o->json };
     log_level = LOG_ERROR; /* the keeper's remarks are not for whoever runs a command */
-    failed = run_all(&r, &s, data_dir, run_dir, &err);
+    failed = args_environment(a, &err) || network_allow(&o->network_allow, &err) ||
+             run_all(&r, &s, data_dir, run_dir, &err);
     keep_close(&r.keep);
     closep(&r.pidfd);
     free(r.place);

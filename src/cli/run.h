@@ -13,10 +13,10 @@ struct run_options {
     const char *template;
     struct limit_args limits;
     const char *network;
-    struct args_list mounts, forwards, env;
+    struct args_list mounts, forwards, network_allow, env, set;
     const char *user, *workdir;
     const char *data_dir, *run_dir;
-    bool strict, durable, json, private;
+    bool strict, durable, ping, json, private;
 };
 
 struct run_forward {

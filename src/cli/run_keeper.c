@@ -87,7 +87,10 @@ int run_keeper_find(struct run *r, const char *data_dir, const char *run_dir, st
                                                                        : ORDER_NET_OPEN };
 
     if (!r->o->private && !connect_to_shared(r, data_dir, run_dir, err))
-        return 0;
+        return r->o->set.n ? err_set(err, ERR_INVALID,
+                                     "--set is for a keeper of its own, and one runs that many "
+                                     "share: add --private, or give it to that one")
+                           : 0;
     r->mover = r->rootless ? 0 : cgroups_expect_move();
     return keep_private(&r->keep, &ko, err);
 }
@@ -109,7 +112,7 @@ int run_keeper_ask(struct run *r, struct keep_request *q, int *fd, struct err *e
         reply.code = 0;
         n = 1;
         if (r->keep.fd >= 0 && !keep_call(&r->keep, q, &reply, fd, &n, run_event, r, err))
-            return n == 1 ? 0 : err_set(err, ERR_UPSTREAM, "the keeper gave no connection");
+            return n == 1 ? 0 : keep_no_socket(err);
         if (r->keep.fd >= 0 && !is_lost(r, &reply, err))
             return -1;
     } while (!co_sleep(co_in(AGAIN_MS))); /* run_keeper_watch() finds the next one */

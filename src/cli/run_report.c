@@ -25,17 +25,30 @@ static bool ended_early(const struct run *r)
     return r->ended && !r->session.done && r->reason != ENDED_BY_REQUEST;
 }
 
+/* ", 70 MiB of it in sockets", where that was why. */
+static void format_sockets(const struct keep_limit_met *met, char *out, size_t n)
+{
+    char bytes[32];
+
+    *out = 0;
+    if (!met->sockets)
+        return;
+    limits_format((enum limit_id)met->limit, met->sockets, bytes, sizeof(bytes));
+    snprintf(out, n, ", %s of it in sockets", bytes);
+}
+
 static void say_limits(const struct run *r)
 {
-    char is[32], was[32];
+    char is[32], was[32], sockets[64];
 
     for (enum limit_id id = 0; id < LIMIT_COUNT; id++) {
         if (!r->was_met[id])
             continue;
         limits_format(id, r->met[id].value, is, sizeof(is));
         limits_format(id, r->met[id].use, was, sizeof(was));
-        fprintf(stderr, "cove run: the limit '%s' of %s was reached (use %s)\n",
-                limit_rows[id].name, is, was);
+        format_sockets(&r->met[id], sockets, sizeof(sockets));
+        fprintf(stderr, "cove run: the limit '%s' of %s was reached (use %s%s)\n",
+                limit_rows[id].name, is, was, sockets);
     }
 }
 
@@ -66,6 +79,8 @@ static void put_met(const struct run *r, struct buf *b)
         json_kv_str(b, "limit", limit_rows[id].name);
         json_kv_int(b, "value", (int64_t)r->met[id].value);
         json_kv_int(b, "use", (int64_t)r->met[id].use);
+        if (r->met[id].sockets)
+            json_kv_int(b, "sockets", (int64_t)r->met[id].sockets);
         json_close(b, '}');
     }
     json_close(b, ']');

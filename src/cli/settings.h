@@ -5,5 +5,6 @@
 #include "base/setting.h"
 
 extern const struct setting *const settings_of_serve[]; /* ends with NULL */
+extern const struct setting *const settings_of_keep[];  /* a keeper's alone */
 
 #endif

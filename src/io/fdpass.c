@@ -67,7 +67,12 @@ ssize_t fdpass_recv(int sock, void *p, size_t n, int *fds, size_t *nfds, int fla
         got = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         memcpy(fds, CMSG_DATA(c), got * sizeof(int));
     }
-    if (msg.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) {
+    /* Fewer than there was room for: it is this process that may open no more. The record is whole,
+     * and its receiver must hear of it; only its descriptors are lost. */
+    if (msg.msg_flags & MSG_CTRUNC && !(msg.msg_flags & MSG_TRUNC) && got < *nfds) {
+        close_all(fds, got);
+        got = 0;
+    } else if (msg.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) {
         close_all(fds, got);
         errno = EPROTO;
         return -1;

@@ -148,14 +148,19 @@ static bool listed(const struct netrange_list *list, const unsigned char addr[st
     return false;
 }
 
-/* Of an address that a tunnel or translator will take an IPv4 address out of: that one. */
+/* Of an address that a translator will take an IPv4 address out of: that one. */
 static void unwrap(unsigned char addr[static 16])
 {
-    static const unsigned char isatap[] = { 0x5e, 0xfe };
-
-    if (netrange_has(&nat64, addr) ||
-        (!memcmp(addr + 10, isatap, 2) && !(addr[8] & 0xfd) && !addr[9]))
+    if (netrange_has(&nat64, addr))
         memcpy(addr, mapped.addr, 12);
+}
+
+/* Behind any prefix of 64 bits: a tunnel to the IPv4 address at the end. */
+static bool is_isatap(const unsigned char addr[static 16])
+{
+    static const unsigned char mark[] = { 0x5e, 0xfe };
+
+    return !memcmp(addr + 10, mark, sizeof(mark)) && !(addr[8] & 0xfd) && !addr[9];
 }
 
 static const char *judge(const unsigned char addr[static 16])
@@ -167,6 +172,8 @@ static const char *judge(const unsigned char addr[static 16])
         if (!netrange_parse(str_of(special[i].range), &r, &impossible) && netrange_has(&r, addr))
             return special[i].what;
     }
+    if (is_isatap(addr))
+        return "is ISATAP, which hides an IPv4 address";
     return netrange_has(&mapped, addr) || netrange_has(&global, addr) ? NULL : "is reserved";
 }
 
@@ -180,6 +187,55 @@ const char *netrange_refuse(const struct addr *a, const struct netrange_list *al
         return NULL;
     unwrap(addr);
     return listed(allow, addr) ? NULL : judge(addr);
+}
+
+/* ---- as a list ---- */
+
+static void put_prefix(struct buf *out, int family, const unsigned char *addr, unsigned bits)
+{
+    char text[INET6_ADDRSTRLEN];
+
+    inet_ntop(family, addr, text, sizeof(text));
+    buf_printf(out, "%s%s/%u", out->len ? ", " : "", text, bits);
+}
+
+/* All of a prefix but what lies in a longer one within: at each bit between, the other half. */
+static void put_around(struct buf *out, const struct netrange *hole, unsigned bits)
+{
+    for (; bits < hole->bits; bits++) {
+        unsigned char addr[16] = { 0 }, flip = (unsigned char)(0x80 >> bits % 8);
+
+        memcpy(addr, hole->addr, bits / 8 + 1);
+        addr[bits / 8] ^= flip;
+        addr[bits / 8] &= (unsigned char)~(flip - 1);
+        put_prefix(out, AF_INET6, addr, bits + 1);
+    }
+}
+
+void netrange_print(int family, struct buf *out)
+{
+    static const unsigned char outside[][2] = { { 0x40, 2 }, { 0x80, 1 } }; /* above 2000::/3 */
+
+    for (size_t i = 0; i < ARRAY_LEN(special); i++) {
+        struct netrange r;
+        struct err impossible;
+        bool v4 = !strchr(special[i].range, ':');
+
+        if (netrange_parse(str_of(special[i].range), &r, &impossible))
+            continue;
+        if (v4 && family == AF_INET)
+            put_prefix(out, AF_INET, r.addr + 12, r.bits - 96);
+        if (v4 && family == AF_INET6) {
+            memcpy(r.addr, nat64.addr, 12);
+            put_prefix(out, AF_INET6, r.addr, r.bits);
+        } else if (family == AF_INET6 && netrange_has(&global, r.addr))
+            put_prefix(out, AF_INET6, r.addr, r.bits);
+    }
+    if (family != AF_INET6)
+        return;
+    put_around(out, &nat64, global.bits); /* below 2000::/3 */
+    for (size_t i = 0; i < ARRAY_LEN(outside); i++)
+        put_prefix(out, AF_INET6, (unsigned char[16]){ outside[i][0] }, outside[i][1]);
 }
 
 /* ---- this machine ---- */

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "io/sock.h"
 
 struct netrange {
@@ -28,6 +29,10 @@ bool netrange_has(const struct netrange *r, const unsigned char addr[static 16])
 /* NULL: a host of the public internet, or in allow (may be NULL). Else what it is instead: "is
  * private". What carries an IPv4 address within (mapped, NAT64) is judged by that. */
 const char *netrange_refuse(const struct addr *a, const struct netrange_list *allow);
+/* The same judgement for a packet filter: what it refuses of AF_INET or AF_INET6 as prefixes, with
+ * ", " between them. Of IPv6 NETRANGE_ISATAP has to be refused besides, which is no prefix. */
+void netrange_print(int family, struct buf *out);
+#define NETRANGE_ISATAP "& ::fdff:ffff:0:0 == ::5efe:0:0" /* address, mask and value */
 /* The same for an address of this machine, asked of the kernel now; -1 with err. In allow: false */
 int netrange_own(const struct addr *a, const struct netrange_list *allow, struct err *err);
 

@@ -21,6 +21,7 @@ enum { /* flags */
        BIRTH_CGROUP = 8,   /* the same */
        BIRTH_HOME = 16,    /* in the zygote's own network namespace, which is no other sandbox's */
        BIRTH_KERNELS = 32, /* with its kernels started in advance */
+       BIRTH_DATA = 64,    /* the last layer of /usr is jail_stack.data */
 };
 
 /* With it come the child's end of the report socket, the guest's listener, then network namespace

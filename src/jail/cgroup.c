@@ -21,6 +21,8 @@
 
 enum { CPU_PERIOD_US = 100000, FREEZE_TRIES = 5000, REMOVE_TRIES = 2000, PAUSE_US = 20 };
 
+#define SWAP_MAX "memory.swap.max" /* not there without swap accounting */
+
 static const struct controller {
     const char *v1, *v2; /* names in /proc/self/mountinfo and in cgroup.controllers */
     const char *probe;   /* version 1: only useful where this file exists in a child */
@@ -32,15 +34,20 @@ static const struct controller {
 };
 
 /* One file of one limit. The memsw file does not exist without swap accounting, and must be written
- * after the plain one. */
+ * after the plain one; version 2 counts swap apart, so that a running sandbox has none there. What
+ * waits in TCP and UDP sockets version 2 counts as memory, and version 1 only under this limit. */
 static const struct limit_file {
     enum cgroup_controller controller;
     enum limit_id limit;
     const char *v1, *v2;
-    bool optional;
+    bool optional;     /* whatever refuses it */
+    bool newer;        /* an older kernel has no such file */
+    const char *fixed; /* whatever the limit is */
 } limit_files[] = {
     { CGROUP_MEMORY, LIMIT_MEMORY, "memory.limit_in_bytes", "memory.max", false },
     { CGROUP_MEMORY, LIMIT_MEMORY, "memory.memsw.limit_in_bytes", NULL, true },
+    { CGROUP_MEMORY, LIMIT_MEMORY, "memory.kmem.tcp.limit_in_bytes", NULL, .newer = true },
+    { CGROUP_MEMORY, LIMIT_MEMORY, NULL, SWAP_MAX, .newer = true, .fixed = "0" },
     { CGROUP_CPU, LIMIT_CPU, "cpu.cfs_quota_us", "cpu.max", false },
     { CGROUP_PIDS, LIMIT_PIDS, "pids.max", "pids.max", false },
     { CGROUP_IO, LIMIT_IO, "blkio.bfq.weight", "io.weight", true },
@@ -269,7 +276,9 @@ static int write_limit(const struct cgroups *c, const char *name, const struct l
     if (dir < 0 || !file)
         return 0;
     format_limit(f, l, v2, text);
-    return cgroup_write(dir, name, file, text) && !f->optional ? -1 : 0;
+    if (!cgroup_write(dir, name, file, f->fixed ? f->fixed : text) || f->optional)
+        return 0;
+    return f->newer && errno == ENOENT ? 0 : -1;
 }
 
 /* Lowering memory below memsw and raising it above need opposite orders: the second round settles
@@ -398,8 +407,16 @@ size_t cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_
     return left;
 }
 
+void cgroup_allow_swap(const struct cgroups *c, const char *name, bool allow)
+{
+    if (c->v2[CGROUP_MEMORY] && cgroup_write(c->unified, name, SWAP_MAX, allow ? "max" : "0"))
+        errno = 0; /* no accounting of swap: then there is no limit to lift */
+}
+
 int cgroup_freeze_ask(const struct cgroups *c, const char *name, bool frozen, struct err *err)
 {
+    if (!frozen)
+        cgroup_allow_swap(c, name, false);
     if (c->unified < 0)
         return err_set(err, ERR_UNSUPPORTED, "this machine has no cgroup v2 to freeze with");
     if (cgroup_write(c->unified, name, "cgroup.freeze", frozen ? "1" : "0"))

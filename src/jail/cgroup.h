@@ -53,10 +53,17 @@ size_t cgroups_sweep(const struct cgroups *c, const char *prefix, int64_t older_
 int cgroup_freeze(const struct cgroups *c, const char *name, bool frozen, struct err *err);
 int cgroup_freeze_ask(const struct cgroups *c, const char *name, bool frozen, struct err *err);
 int cgroup_freeze_done(const struct cgroups *c, const char *name, bool frozen, struct err *err);
+/* Only while it is frozen: then it cannot use up more. Letting it go on takes that back. */
+void cgroup_allow_swap(const struct cgroups *c, const char *name, bool allow);
 /* Asks the kernel to put its memory elsewhere: as far as that goes. Slow. */
 void cgroup_reclaim(const struct cgroups *c, const char *name);
 void cgroup_usage(const struct cgroups *c, const char *name, struct cgroup_usage *out);
 uint64_t cgroup_cache_bytes(const struct cgroups *c, const char *name); /* of memory_bytes */
+/* Of memory_bytes: pages of files, which the kernel can drop at any time. */
+uint64_t cgroup_files_bytes(const struct cgroups *c, const char *name);
+/* What is charged for TCP's and UDP's queues; in_memory: it is a part of memory_bytes (version 2).
+ */
+uint64_t cgroup_sockets_bytes(const struct cgroups *c, const char *name, bool *in_memory);
 /* A descriptor that becomes readable (version 1) or urgent (EPOLLPRI, version 2) when the memory
  * limit was met; -1: cannot be watched. Compare oom_kills then: other things wake it too. */
 int cgroup_watch_memory(const struct cgroups *c, const char *name, bool *urgent);

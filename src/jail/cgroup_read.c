@@ -110,6 +110,27 @@ uint64_t cgroup_cache_bytes(const struct cgroups *c, const char *name)
     return read_usage(c, name, &row);
 }
 
+/* These two are pages that are in files by name: not shared memory, which version 1 calls cache. */
+uint64_t cgroup_files_bytes(const struct cgroups *c, const char *name)
+{
+    static const struct usage_file rows[] = {
+        { CGROUP_MEMORY, 0, "memory.stat", "inactive_file", "memory.stat", "inactive_file", 1 },
+        { CGROUP_MEMORY, 0, "memory.stat", "active_file", "memory.stat", "active_file", 1 },
+    };
+
+    return read_usage(c, name, &rows[0]) + read_usage(c, name, &rows[1]);
+}
+
+uint64_t cgroup_sockets_bytes(const struct cgroups *c, const char *name, bool *in_memory)
+{
+    static const struct usage_file row = {
+        CGROUP_MEMORY, 0, "memory.kmem.tcp.usage_in_bytes", NULL, "memory.stat", "sock", 1
+    };
+
+    *in_memory = c->v2[CGROUP_MEMORY];
+    return read_usage(c, name, &row);
+}
+
 static int watch_v1(int cove, const char *name)
 {
     char path[128], text[32];

@@ -13,12 +13,18 @@
 struct dns_relay { /* zeroed: none */
     pid_t pid;
     int pidfd;
+    int line;     /* readable: dns_relay_answer() */
+    int said;     /* how often it has asked ... */
+    int64_t from; /* ... since then */
 };
 
 extern const struct setting dns_settings[];
 
 /* Returns when it answers, or when another keeper's does. It ends with its parent. */
 int dns_relay_start(struct dns_relay *r, const struct net_plan *p, struct err *err);
+/* What it asks for that only root may do or see: its ports, the host's name servers. Does not wait;
+ * -1: it has ended, or asks as no relay does. */
+int dns_relay_answer(struct dns_relay *r, const struct net_plan *p);
 void dns_relay_reap(struct dns_relay *r); /* after its end */
 void dns_relay_stop(struct dns_relay *r);
 

@@ -8,10 +8,10 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/random.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/list.h"
@@ -19,7 +19,7 @@
 #include "io/co.h"
 #include "jail/dns_message.h"
 
-enum { TRIES = 3, RESOLV_MAX = 64 << 10, RESOLV_CHECK_MS = 1000, TOKEN = 1000, IDLE_MS = 10000 };
+enum { TRIES = 3, CHECK_MS = 1000, NEWS_MS = 20, TOKEN = 1000, IDLE_MS = 10000 };
 
 struct dns_bounds dns_bounds = {
     .queries_per_s = 50,
@@ -51,10 +51,8 @@ static struct {
     struct source source[1 << 16]; /* touched only where a sandbox asks */
     struct query *free;
     int64_t in_flight, connections;
-    struct addr server[DNS_SERVERS_MAX];
-    size_t nserver;
-    struct stat resolv;                    /* of the file the servers are from */
-    int64_t resolv_at;                     /* when to look again */
+    struct dns_servers servers;
+    int64_t check_at;                      /* when to ask for them again */
     unsigned char answer[DNS_MESSAGE_MAX]; /* never used across a call that parks */
 } D;
 
@@ -69,35 +67,30 @@ static uint16_t random_id(void)
 
 /* ---- whom to ask ---- */
 
-static void read_servers(void)
+/* The last that was said counts; what came late, too. */
+static void hear_servers(void)
 {
-    AUTO(closep) int fd = open(D.s->resolv_conf, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    AUTO(freep) char *text = xmalloc(RESOLV_MAX);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, RESOLV_MAX);
+    struct dns_answer a;
 
-    D.nserver =
-        dns_message_servers((struct str){ text, n > 0 ? (size_t)n : 0 }, D.s->own, D.server);
+    while (recv(D.s->line, &a, sizeof(a), MSG_DONTWAIT) == sizeof(a))
+        if (a.servers.n && a.servers.n <= DNS_SERVERS_MAX)
+            D.servers = a.servers;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-/* Looks at the time of a question, at most once a second, so that an idle relay never wakes. */
+/* At the time of a question, at most once a second, so that an idle relay never wakes. The parent
+ * answers in less than a millisecond; when it is busy, the question goes where the last one went.
+ */
 static void refresh_servers(void)
 {
-    struct stat st = { 0 };
+    static const char ask = DNS_ASK_SERVERS;
+    struct pollfd p = { .fd = D.s->line, .events = POLLIN };
 
-    if (D.nserver && co_now() < D.resolv_at)
+    if (co_now() < D.check_at)
         return;
-    D.resolv_at = co_now() + RESOLV_CHECK_MS;
-    if (stat(D.s->resolv_conf, &st))
-        st = (struct stat){ 0 };
-    if (!D.nserver || !same_file(&st, &D.resolv))
-        read_servers();
-    D.resolv = st;
+    D.check_at = co_now() + CHECK_MS;
+    hear_servers();
+    if (send(D.s->line, &ask, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 && poll(&p, 1, NEWS_MS) == 1)
+        hear_servers();
 }
 
 /* ---- how much one may ask ---- */
@@ -171,7 +164,7 @@ static void relay_udp(void *arg)
     bool done = false;
 
     for (size_t i = 0; i < TRIES && !done; i++)
-        done = ask_udp(q, &D.server[i % D.nserver], co_in(slice));
+        done = ask_udp(q, &D.servers.item[i % D.servers.n], co_in(slice));
     if (!done)
         reply_error(q, DNS_SERVFAIL);
     q->source->in_flight--;
@@ -314,7 +307,7 @@ static bool relay_tcp(const struct connection *c)
     if (code == DNS_OK) {
         refresh_servers();
         for (size_t i = 0; i < TRIES && !length; i++)
-            length = ask_tcp(query, n, &q, &D.server[i % D.nserver],
+            length = ask_tcp(query, n, &q, &D.servers.item[i % D.servers.n],
                              co_in(MAX(dns_bounds.timeout_ms / TRIES, 1)), &answer);
         code = DNS_SERVFAIL;
     }
@@ -385,7 +378,6 @@ static void listen_tcp(void *arg)
 static void start(void *arg)
 {
     (void)arg;
-    refresh_servers();
     if (!co_go(listen_tcp, NULL, NULL))
         listen_udp(NULL);
 }
@@ -393,5 +385,6 @@ static void start(void *arg)
 void dns_serve(const struct dns_serve *s)
 {
     D.s = s;
+    D.servers = s->servers;
     co_run(start, NULL);
 }

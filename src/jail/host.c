@@ -10,10 +10,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <nettle/sha2.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -21,6 +24,9 @@
 #include "base/mem.h"
 #include "jail/host_build.h"
 #include "jail/rmtree.h"
+#include "jail/weaken.h"
+
+#define SUM "sum="
 
 enum { TEXT_MAX = 8 << 20, BUSY_TRIES = 20, BUSY_US = 5000, OPEN_TRIES = 4, LOCAL_MAX = 256 };
 
@@ -79,20 +85,34 @@ static void hash_file(struct sha256_ctx *h, int source, const char *path)
     sha256_update(h, sizeof(v), (const uint8_t *)v);
 }
 
-/* Administrators put things into /usr/local by hand, where no package database tells of it. */
-static void hash_local(struct sha256_ctx *h, int source)
+/* Administrators put things into /usr/local by hand, and pip and npm theirs below its lib: no
+ * package database tells of it. What is in the directory, and in those in it. */
+static void hash_local(struct sha256_ctx *h, int at, const char *path, bool deeper)
 {
-    int fd = host_tree_open(source, "usr/local", O_RDONLY | O_DIRECTORY);
+    int fd = host_tree_open(at, path, O_RDONLY | O_DIRECTORY);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *e;
+    const struct dirent *e;
 
-    for (int n = 0; d && n < LOCAL_MAX && (e = readdir(d)); n++)
-        if (strcmp(e->d_name, ".."))
-            hash_file(h, fd, e->d_name);
+    for (int n = 0; d && n < LOCAL_MAX && (e = readdir(d)); n++) {
+        if (!strcmp(e->d_name, ".."))
+            continue;
+        hash_file(h, fd, e->d_name);
+        if (deeper && e->d_type == DT_DIR && strcmp(e->d_name, "."))
+            hash_local(h, fd, e->d_name, false);
+    }
     if (d)
         closedir(d);
     else
         closep(&fd);
+}
+
+/* Another kernel may be able to do more; and a generation of the weakened build is its own. */
+static void hash_kernel(struct sha256_ctx *h)
+{
+    struct utsname u;
+
+    hash_text(h, uname(&u) ? NULL : u.release);
+    hash_text(h, weakened("usr-owner") ? "weakened" : NULL);
 }
 
 static void hash_extra(struct sha256_ctx *h, int source, const struct host_options *o)
@@ -125,7 +145,11 @@ int host_fingerprint(const struct host_options *o, char out[static HOST_FINGERPR
         hash_file(&h, source, watched[i]);
     for (size_t i = 0; o->mirrors && i < ARRAY_LEN(watched_mirrors); i++)
         hash_file(&h, source, watched_mirrors[i]);
-    hash_local(&h, source);
+    hash_local(&h, source, "usr/local", true);
+    hash_local(&h, source, "usr/local/lib", true);
+    hash_kernel(&h);
+    if (o->stamp)
+        hash_file(&h, AT_FDCWD, o->stamp);
     hash_extra(&h, source, o);
     sha256_digest(&h, sizeof(digest), digest);
     for (size_t i = 0; i < (HOST_FINGERPRINT - 1) / 2; i++)
@@ -155,11 +179,11 @@ static void remove_layers(const char *dir, const char *name)
 
 /* ---- opening ---- */
 
-static int read_info(int fd, struct host_template *t)
+static int read_info(int fd, struct host_template *t, bool *image)
 {
     AUTO(closep) int info = openat(fd, "info", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    char text[128];
-    ssize_t n = info < 0 ? -1 : read(info, text, sizeof(text));
+    char text[128] = "";
+    ssize_t n = info < 0 ? -1 : read(info, text, sizeof(text) - 1);
     struct str rest = { text, n > 0 ? (size_t)n : 0 }, item;
 
     if (!str_starts(rest, "cove-host 1 "))
@@ -168,6 +192,9 @@ static int read_info(int fd, struct host_template *t)
         t->merged_usr |= str_is(item, "merged_usr");
         t->whiteouts |= str_is(item, "whiteouts");
         t->owners |= str_is(item, "owners");
+        *image |= str_is(item, "image");
+        if (str_starts(item, SUM))
+            t->sum = strtoull(item.p + strlen(SUM), NULL, 16);
     }
     return 0;
 }
@@ -197,6 +224,7 @@ static int open_generation(const char *dir, const char *fingerprint, struct host
     AUTO(buf_free) struct buf path = { 0 };
     AUTO(closep) int fd = -1;
     struct host_template t = { 0 };
+    bool image = false;
     struct stat st;
 
     buf_printf(&path, "%s/%s", dir, fingerprint);
@@ -213,13 +241,14 @@ static int open_generation(const char *dir, const char *fingerprint, struct host
         return err_set(err, ERR_DENIED,
                        "%.150s is not ours alone: delete it, or use another data directory",
                        path.data);
-    if (read_info(fd, &t))
+    if (read_info(fd, &t, &image))
         return err_set(err, ERR_INTERNAL, "%.150s/info is damaged: delete that directory",
                        path.data);
     snprintf(t.fingerprint, sizeof(t.fingerprint), "%s", fingerprint);
     t.lock = TAKE(fd, -1);
     t.base = layer_path(path.data, "base");
-    t.usrfix = layer_path(path.data, "usrfix");
+    t.usrfix = image ? NULL : layer_path(path.data, "usrfix");
+    t.image = image ? layer_path(path.data, HOST_IMAGE) : NULL;
     *out = t;
     return GENERATION_OPEN;
 }
@@ -262,6 +291,7 @@ void host_close(struct host_template *t)
         close(t->lock);
     free(t->base);
     free(t->usrfix);
+    free(t->image);
     *t = (struct host_template){ 0 };
 }
 
@@ -358,14 +388,6 @@ static int read_accounts(struct host_build *b, struct err *err)
     return r;
 }
 
-static int make_layer(int tmp, const char *name, int model, struct host_layer *l)
-{
-    if (mkdirat(tmp, name, 0755) || fchmodat(tmp, name, 0755, 0)) /* whatever the umask */
-        return -1;
-    *l = (struct host_layer){ openat(tmp, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), model };
-    return l->fd < 0 ? -1 : 0;
-}
-
 static int build_layers(struct host_build *b, int tmp, struct err *err)
 {
     /* the scan of /usr is before /var, which wants to know the links it met */
@@ -379,8 +401,10 @@ static int build_layers(struct host_build *b, int tmp, struct err *err)
     if (usr < 0)
         return err_set(err, ERR_UNSUPPORTED,
                        "this machine has no directory /usr: use an image template");
-    if (make_layer(tmp, "base", b->source, &b->base) || make_layer(tmp, "usrfix", usr, &b->usrfix))
-        r = err_sys(err, "make layers");
+    b->dir = tmp;
+    b->usrfix.model = usr;
+    if (host_tree_layer(tmp, "base", b->source, &b->base))
+        r = err_sys(err, "make a layer");
     b->dpkg = host_tree_has(b, "var/lib/dpkg/status");
     for (size_t i = 0; !r && i < ARRAY_LEN(parts); i++)
         r = parts[i](b, err);
@@ -391,12 +415,25 @@ static int build_layers(struct host_build *b, int tmp, struct err *err)
     return r;
 }
 
+int host_look(const struct host_template *t, const struct host_options *o, struct err *err)
+{
+    AUTO(closep) int source = open(source_of(o), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO(closep) int usr = source < 0 ? -1 : open_usr(source);
+    struct host_build b = { .o = o, .source = source, .usrfix = { -1, usr } };
+
+    if (usr < 0)
+        return err_sys(err, "open /usr");
+    b.dpkg = host_tree_has(&b, "var/lib/dpkg/status");
+    return host_usr_look(&b, err) ? -1 : b.sum != t->sum;
+}
+
 static int write_info(int tmp, const struct host_build *b)
 {
     AUTO(closep) int fd = openat(tmp, "info", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     char text[128];
-    int n = snprintf(text, sizeof(text), "cove-host 1 %s %s %s", b->merged_usr ? "merged_usr" : "",
-                     b->whiteouts ? "whiteouts" : "", b->owners ? "owners" : "");
+    int n = snprintf(text, sizeof(text), "cove-host 1 %s %s %s %s " SUM "%016" PRIx64,
+                     b->merged_usr ? "merged_usr" : "", b->whiteouts ? "whiteouts" : "",
+                     b->owners ? "owners" : "", b->image ? "image" : "", b->sum);
 
     return fd < 0 || write(fd, text, (size_t)n) != n ? -1 : 0;
 }

@@ -20,17 +20,20 @@ struct host_layer {
 struct host_build {
     const struct host_options *o;
     int source; /* the machine's root directory */
+    int dir;    /* the generation in the making */
     struct host_layer base, usrfix;
     struct host_accounts accounts;
     struct buf var_links; /* names below var/lib that links in /usr lead to, each with a NUL */
     bool dpkg;            /* the machine has dpkg's database */
-    bool merged_usr, whiteouts, owners;
+    bool merged_usr, whiteouts, owners, image;
+    uint64_t sum;           /* of what host_usr.c saw */
     bool no_link, no_clone; /* refused once, so not tried again */
 };
 
 /* ---- the parts, in the order in which they run; a later one wins ---- */
 int host_root_build(struct host_build *b, struct err *err);    /* links or copies of /bin ... */
-int host_usr_build(struct host_build *b, struct err *err);     /* the whole usrfix layer */
+int host_usr_build(struct host_build *b, struct err *err);     /* usr.img, or the usrfix layer */
+int host_usr_look(struct host_build *b, struct err *err);      /* sets b->sum, and nothing else */
 int host_etc_build(struct host_build *b, struct err *err);     /* what may come from /etc */
 int host_mirrors_build(struct host_build *b, struct err *err); /* package sources */
 int host_files_build(struct host_build *b, struct err *err);   /* what is generated */
@@ -45,6 +48,8 @@ struct host_node {
     struct str bytes; /* of a file */
 };
 
+/* A new directory in `at` to be filled. -1 with errno. */
+int host_tree_layer(int at, const char *name, int model, struct host_layer *l);
 /* An O_PATH descriptor of a layer's directory, made with its parents when missing. -1 with errno:
  * ENOTDIR when a component is a link. */
 int host_tree_dir(struct host_build *b, const struct host_layer *l, const char *path);
@@ -72,7 +77,14 @@ bool host_tree_public(const struct host_build *b, const char *path); /* anyone m
 int host_tree_open(int root, const char *path, int flags); /* beneath root, through no link */
 bool host_tree_absent(int error); /* the errno says: not there, or not for us */
 
+/* ---- host_image.c ---- */
+#define HOST_IMAGE "usr.img"
+/* Whether sandboxes of this kernel can have their files of `usr` by the image. */
+bool host_image_works(int dir, int usr, struct err *why);
+
 /* ---- host_walk.c ---- */
+enum { HOST_WALK_DEPTH = 128 };
+
 struct host_entry {
     int dir;          /* descriptor of the directory it is in */
     const char *name; /* in that directory */
@@ -84,7 +96,7 @@ struct host_entry {
 typedef int host_visit(void *arg, const struct host_entry *e, struct err *err);
 
 /* Every entry below root/path, parents first. Does not enter other file systems; passes over
- * directories that vanish or that we may not read. */
+ * directories that vanish or that we may not read, and what is too deep to be named by a path. */
 int host_walk(int root, const char *path, host_visit *visit, void *arg, struct err *err);
 bool host_walk_readlink(const struct host_entry *e, struct buf *out); /* false: no link */
 /* Where a link of that path leads by its text: "usr/bin/x". false: it climbs after a name. */

@@ -96,6 +96,14 @@ static int make_dir(struct host_build *b, int at, const char *name, const struct
     return give(b, fd, like->st_uid, like->st_gid, like->st_mode & 07777);
 }
 
+int host_tree_layer(int at, const char *name, int model, struct host_layer *l)
+{
+    if (mkdirat(at, name, 0755) || fchmodat(at, name, 0755, 0)) /* whatever the umask */
+        return -1;
+    *l = (struct host_layer){ openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), model };
+    return l->fd < 0 ? -1 : 0;
+}
+
 /* Mode and owner for a directory that nobody spoke of: those of the machine's. */
 static void like_model(const struct host_build *b, const struct host_layer *l, const char *path,
                        struct stat *like)

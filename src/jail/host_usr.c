@@ -1,25 +1,41 @@
-/* host_usr.c - the layer above the machine's /usr: whiteouts, and the files that packages expect.
+/* host_usr.c - what sandboxes see of the machine's /usr.
  *
- * Why: a sandbox has /usr idmapped, so what belongs to root there belongs to sandbox root, and a
- * file with mode 0600 is open to it. Hidden are:
- *   1. files and directories that others may neither read nor run. Not "may not read": a program
- *      with mode 4111 or 0711 has public contents;
+ * An image (erofs.h) says which files there are, and whose they are: root's are sandbox root's.
+ * What is in them is read in the live /usr, where sandbox root is nobody: a file that is not for
+ * everybody is closed to it, whenever it became so; it cannot watch the page cache of one; and a
+ * file that the image does not name is not there. Left out of the image are:
+ *   1. files that others may neither read nor run, and directories that they may not enter. Of one
+ *      that they may run only, a program's contents are in the image: mode 4711 hides nothing, and
+ *      without them nobody inside could run it;
  *   2. places where configuration, credentials and keys live, whatever their mode;
  *   3. names of secrets below /usr/local, and in /usr itself. Not in lib and share: packages ship
  *      keys for their tests there.
  * What everybody may read elsewhere stays visible, as it is to every user of the machine: a token
- * in a script in /usr/local/bin, for one. host_options.hide_local takes all of /usr/local away. */
+ * in a script in /usr/local/bin, for one. host_options.hide_local takes all of /usr/local away.
+ *
+ * Where the kernel cannot do that (host_image_works) sandboxes have the live /usr idmapped, which
+ * makes sandbox root the owner of root's files, below a layer of whiteouts for the same three. What
+ * becomes closed after the scan is open to sandbox root there until the next one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
+#include <nettle/sha2.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "jail/erofs.h"
 #include "jail/host_build.h"
+#include "jail/ids.h"
+#include "jail/weaken.h"
 
-enum { VAR_LINKS_MAX = 256 << 10 };
+enum { VAR_LINKS_MAX = 256 << 10, CLOSED_MAX = 64 << 20, NOBODY = 65534 };
+
+/* Packages ask it before they start a daemon while they are being installed. */
+static const char policy_path[] = "sbin/policy-rc.d", policy[] = "#!/bin/sh\nexit 101\n";
 
 static const char *const places[] = {
     /* at most three components: see hidden_place() */
@@ -51,6 +67,11 @@ struct scan {
     struct host_build *b;
     bool keep_etc; /* openSUSE: packages' defaults live in /usr/etc */
     struct buf raw, path, target;
+    struct erofs *image; /* NULL: whiteouts instead, unless ... */
+    bool looking;        /* ... only the sum is wanted */
+    struct sha256_ctx sum;
+    uint32_t dirs[HOST_WALK_DEPTH + 1]; /* in the image: the one that is walked, and those above */
+    size_t copied;                      /* bytes in the image */
 };
 
 static bool hidden_place(const struct scan *s, const struct host_entry *e)
@@ -84,7 +105,9 @@ static bool hidden_mode(mode_t mode)
 {
     if (S_ISLNK(mode))
         return false;
-    return !(mode & (S_IROTH | S_IXOTH)) || (!S_ISREG(mode) && !S_ISDIR(mode));
+    if (S_ISDIR(mode))
+        return !(mode & S_IXOTH);
+    return !(mode & (S_IROTH | S_IXOTH)) || !S_ISREG(mode);
 }
 
 static int whiteout(struct host_build *b, const struct host_entry *e, struct err *err)
@@ -123,15 +146,173 @@ static void note_var_link(struct scan *s, const struct host_entry *e)
         buf_add(out, s->target.data, s->target.len + 1);
 }
 
+/* ---- the image ---- */
+
+/* What a program may do beyond its owner. */
+static struct str capability_of(const struct host_entry *e, char *out, size_t room)
+{
+    char path[32 + NAME_MAX];
+    ssize_t n;
+
+    if (!S_ISREG(e->st.st_mode) || !(e->st.st_mode & 0111))
+        return (struct str){ 0 };
+    snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", e->dir, e->name);
+    n = lgetxattr(path, "security.capability", out, room);
+    return (struct str){ out, n > 0 ? (size_t)n : 0 };
+}
+
+/* Contents that only the image can show. 1: it is not for us; a script that nobody else can read,
+ * nobody else can run. */
+static int read_closed(struct scan *s, const struct host_entry *e)
+{
+    struct host_build in = { .source = s->b->usrfix.model };
+    struct stat st;
+
+    s->raw.len = 0;
+    if (host_tree_read(&in, e->path, CLOSED_MAX - s->copied, &s->raw, &st) ||
+        !(st.st_mode & S_IXOTH) || !str_starts(buf_str(&s->raw), "\177ELF"))
+        return 1;
+    s->copied += s->raw.len;
+    return 0;
+}
+
+static unsigned own_id(unsigned id) { return id < IDS_RANGE ? id : NOBODY; }
+
+/* 1: go into it. */
+static int show(struct scan *s, const struct host_entry *e)
+{
+    struct stat st = e->st;
+    char capability[64];
+    struct erofs_node n = { .name = e->name, .st = &st };
+    uint32_t number;
+
+    if (S_ISLNK(st.st_mode)) {
+        if (!host_walk_readlink(e, &s->raw) || fstatat(e->dir, e->name, &st, AT_SYMLINK_NOFOLLOW) ||
+            !S_ISLNK(st.st_mode))
+            return 0;
+        n.bytes = buf_str(&s->raw);
+    } else if (S_ISREG(st.st_mode)) {
+        n.elsewhere = st.st_mode & S_IROTH;
+        if (!n.elsewhere && read_closed(s, e))
+            return 0;
+        if (!n.elsewhere)
+            n.bytes = buf_str(&s->raw);
+        n.capability = capability_of(e, capability, sizeof(capability));
+    }
+    st.st_uid = own_id(st.st_uid);
+    st.st_gid = own_id(st.st_gid);
+    number = erofs_add(s->image, s->dirs[e->depth - 1], &n);
+    s->dirs[e->depth] = number;
+    return S_ISDIR(st.st_mode);
+}
+
+static void show_policy(struct scan *s)
+{
+    const struct stat st = { .st_mode = S_IFREG | 0755 };
+
+    erofs_add(s->image, s->dirs[1],
+              &(struct erofs_node){
+                  .name = strchr(policy_path, '/') + 1, .st = &st, .bytes = str_of(policy) });
+}
+
+/* Directories change with what is hidden in them. */
+static void hash_entry(struct sha256_ctx *h, const struct host_entry *e)
+{
+    const struct stat *st = &e->st;
+    bool file = S_ISREG(st->st_mode);
+    const uint64_t v[] = { st->st_mode,
+                           st->st_uid,
+                           st->st_gid,
+                           file ? (uint64_t)st->st_size : 0,
+                           file ? (uint64_t)st->st_mtim.tv_sec : 0,
+                           file ? (uint64_t)st->st_mtim.tv_nsec : 0 };
+
+    sha256_update(h, strlen(e->path) + 1, (const uint8_t *)e->path);
+    sha256_update(h, sizeof(v), (const uint8_t *)v);
+}
+
 static int visit(void *arg, const struct host_entry *e, struct err *err)
 {
     struct scan *s = arg;
+    bool layer = !s->image && !s->looking;
+    bool ours = s->b->dpkg && !layer && !strcmp(e->path, policy_path);
+    int into = S_ISDIR(e->st.st_mode);
 
-    if (hidden_mode(e->st.st_mode) || hidden_place(s, e) || hidden_name(e))
-        return whiteout(s->b, e, err);
-    if (S_ISLNK(e->st.st_mode))
+    if (hidden_mode(e->st.st_mode) || hidden_place(s, e) || hidden_name(e) || ours)
+        return layer ? whiteout(s->b, e, err) : 0;
+    hash_entry(&s->sum, e);
+    if (S_ISLNK(e->st.st_mode) && !s->looking)
         note_var_link(s, e);
-    return S_ISDIR(e->st.st_mode);
+    if (s->image)
+        into = show(s, e);
+    if (into && s->image && s->b->dpkg && !strcmp(e->path, "sbin"))
+        show_policy(s);
+    return into;
+}
+
+static int walk_usr(struct scan *s, struct err *err)
+{
+    unsigned char digest[SHA256_DIGEST_SIZE];
+    int r;
+
+    s->b->var_links.len = 0;
+    sha256_init(&s->sum);
+    r = host_walk(s->b->usrfix.model, "", visit, s, err);
+    sha256_digest(&s->sum, sizeof(digest), digest);
+    memcpy(&s->b->sum, digest, sizeof(s->b->sum));
+    buf_free(&s->raw);
+    buf_free(&s->path);
+    buf_free(&s->target);
+    return r;
+}
+
+static int write_image(struct scan *s, struct err *err)
+{
+    AUTO(closep)
+    int fd = openat(s->b->dir, HOST_IMAGE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+    return fd < 0 ? err_sys(err, HOST_IMAGE) : erofs_write(s->image, fd, err);
+}
+
+/* 1: this kernel cannot use one. */
+static int build_image(struct scan *s, struct err *err)
+{
+    struct err why = { 0 };
+    struct stat st;
+    int r;
+
+    if (fstat(s->b->usrfix.model, &st))
+        return err_sys(err, "/usr");
+    s->image = erofs_create(&st);
+    r = walk_usr(s, err) || write_image(s, err) ? -1 : 0;
+    erofs_destroy(TAKE(s->image, NULL));
+    if (r || host_image_works(s->b->dir, s->b->usrfix.model, &why)) {
+        s->b->image = !r;
+        return r;
+    }
+    log_warn("root in a sandbox can read files of /usr that become root's alone: this needs erofs "
+             "and Linux 6.16",
+             KV("error", why.msg));
+    unlinkat(s->b->dir, HOST_IMAGE, 0);
+    return 1;
+}
+
+/* ---- the layer of whiteouts ---- */
+
+static int build_layer(struct scan *s, struct err *err)
+{
+    const struct host_node n = { .path = policy_path, .mode = 0755, .bytes = str_of(policy) };
+    struct host_build *b = s->b;
+    struct stat st;
+
+    if (host_tree_layer(b->dir, "usrfix", b->usrfix.model, &b->usrfix))
+        return err_sys(err, "make a layer");
+    if (walk_usr(s, err))
+        return -1;
+    if (!b->dpkg || fstatat(b->usrfix.model, "sbin", &st, AT_SYMLINK_NOFOLLOW) ||
+        !S_ISDIR(st.st_mode)) /* a directory above a link would hide all that it leads to */
+        return 0;
+    return host_tree_put(b, &b->usrfix, &n, err);
 }
 
 static bool is_suse(const struct host_build *b)
@@ -143,21 +324,18 @@ static bool is_suse(const struct host_build *b)
            strstr(buf_cstr(&text), "suse");
 }
 
+int host_usr_look(struct host_build *b, struct err *err)
+{
+    struct scan s = { .b = b, .keep_etc = is_suse(b), .looking = true };
+
+    return walk_usr(&s, err);
+}
+
+/* An ordinary user's sandboxes use neither: they have /usr bound read-only. */
 int host_usr_build(struct host_build *b, struct err *err)
 {
-    /* Packages ask it before they start a daemon while they are being installed. */
-    static const struct host_node policy = { .path = "sbin/policy-rc.d",
-                                             .mode = 0755,
-                                             .bytes = STR("#!/bin/sh\nexit 101\n") };
     struct scan s = { .b = b, .keep_etc = is_suse(b) };
-    struct stat st;
-    int r = host_walk(b->usrfix.model, "", visit, &s, err);
+    int r = geteuid() || weakened("usr-owner") ? 1 : build_image(&s, err);
 
-    buf_free(&s.raw);
-    buf_free(&s.path);
-    buf_free(&s.target);
-    if (r || !b->dpkg || fstatat(b->usrfix.model, "sbin", &st, AT_SYMLINK_NOFOLLOW) ||
-        !S_ISDIR(st.st_mode)) /* a directory above a link would hide all that it leads to */
-        return r;
-    return host_tree_put(b, &b->usrfix, &policy, err);
+    return r > 0 ? build_layer(&s, err) : r;
 }

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "jail/host_build.h"
 
-enum { DEPTH = 128, CHUNK = 32 << 10 };
+enum { DEPTH = HOST_WALK_DEPTH, CHUNK = 32 << 10 };
 
 struct walk {
     host_visit *visit;
@@ -50,12 +50,11 @@ static int walk_entry(struct walk *w, int dir, const struct dirent64 *d, unsigne
         e.st.st_mode = S_IFLNK | 0777;
     else if (fstatat(dir, d->d_name, &e.st, AT_SYMLINK_NOFOLLOW))
         return host_tree_absent(errno) ? 0 : err_sys(err, "stat %.150s", d->d_name);
+    if (before + strlen(d->d_name) + 2 >= PATH_MAX) /* with its slashes: nobody could name it */
+        return 0;
     if (before)
         buf_putc(&w->path, '/');
     buf_puts(&w->path, d->d_name);
-    if (w->path.len >= PATH_MAX)
-        return err_set(err, ERR_LIMIT, "a path has more than %d bytes: %.100s...", PATH_MAX,
-                       w->path.data);
     e.path = w->path.data;
     r = w->visit(w->arg, &e, err);
     if (r > 0 && S_ISDIR(e.st.st_mode))

@@ -17,7 +17,7 @@ struct idmap_line {
     uint32_t on_disk, seen, count; /* as host ids */
 };
 
-enum { IDMAP_LINES = 6 }; /* of each map; those with count 0 are left out */
+enum { IDMAP_LINES = 3 }; /* of each map; those with count 0 are left out */
 
 /* A user namespace that exists for its maps alone: owners and groups on a mount mapped by it. */
 int idmap_namespace(const struct idmap_line *users, const struct idmap_line *groups,

@@ -7,12 +7,14 @@
 #ifndef JAIL_IDS_H
 #define JAIL_IDS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "base/str.h"
 
 enum { IDS_RANGE = 65536, IDS_NUMBERS = 49152 };
+enum { IDS_PEOPLE = 1000 };   /* below: the machine's own users and groups */
 #define IDS_FIRST 0x30000000u /* far above the ranges distributions give to people */
 
 struct ids_interval {
@@ -45,6 +47,11 @@ void ids_put(const struct ids *ids, struct ids_claim *claim); /* forgets the not
 void ids_sweep(
     const struct ids *ids); /* removes what killed keepers left: files that stand for nothing */
 static inline uint32_t ids_host(uint32_t number) { return IDS_FIRST + number * IDS_RANGE; }
+/* Is this host id one that a sandbox, whichever, has or may have? */
+static inline bool ids_of_sandboxes(uint32_t id)
+{
+    return id >= IDS_FIRST && id - IDS_FIRST < (uint32_t)IDS_NUMBERS * IDS_RANGE;
+}
 
 /* Adds the ranges that a file like /etc/subuid names to ids->foreign (bad lines are skipped). */
 void ids_read_foreign(struct ids *ids, struct str text);

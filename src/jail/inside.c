@@ -45,7 +45,8 @@ struct inside {
     int sock, listener;
     int trees[FDPASS_MAX]; /* layer, root's, usr's, dev, shm, mounts: as jail.c sends them */
     size_t ntrees, taken;
-    int root; /* the new root's mount */
+    int root;    /* the new root's mount */
+    int boot_id; /* what becomes /proc/sys/kernel/random/boot_id */
 };
 
 static int next_tree(struct inside *in) { return in->trees[in->taken++]; }
@@ -108,16 +109,28 @@ static int open_upper(int layer, const char *name, struct err *err)
     return fd < 0 ? err_sys(err, "open upper directory") : fd;
 }
 
-static int mount_overlay(const struct inside *in, const int *lowers, size_t count, int upper,
-                         int work, struct err *err)
+struct lowers { /* of one overlay, the topmost first */
+    int fds[JAIL_LOWERS];
+    size_t n;
+    bool data; /* see jail_stack */
+};
+
+static struct mount_option lower_option(const struct inside *in, const struct lowers *l, size_t i)
+{
+    if (in->b->flags & BIRTH_ROOTLESS)
+        return (struct mount_option){ "lowerdir+", in->b->root[i], -1 };
+    return (struct mount_option){ l->data && i + 1 == l->n ? "datadir+" : "lowerdir+", NULL,
+                                  l->fds[i] };
+}
+
+static int mount_overlay(const struct inside *in, const struct lowers *l, int upper, int work,
+                         struct err *err)
 {
     struct mount_option o[JAIL_LOWERS + 8];
     size_t n = 0;
 
-    for (size_t i = 0; i < count; i++)
-        o[n++] = (in->b->flags & BIRTH_ROOTLESS)
-                     ? (struct mount_option){ "lowerdir+", in->b->root[i], -1 }
-                     : (struct mount_option){ "lowerdir+", NULL, lowers[i] };
+    for (size_t i = 0; i < l->n; i++)
+        o[n++] = lower_option(in, l, i);
     o[n++] = (struct mount_option){ "upperdir", NULL, upper };
     o[n++] = (struct mount_option){ "workdir", NULL, work };
     o[n++] = (struct mount_option){ "userxattr", NULL, -1 };
@@ -129,20 +142,19 @@ static int mount_overlay(const struct inside *in, const int *lowers, size_t coun
     return mounts_new("overlay", o, weakened("nodev") ? 0 : MOUNT_ATTR_NODEV, err);
 }
 
-static int build_overlay(struct inside *in, int layer, size_t count, const char *name,
+static int build_overlay(struct inside *in, int layer, struct lowers l, const char *name,
                          struct err *err)
 {
     char work_prefix[8];
-    int lowers[JAIL_LOWERS];
     AUTO(closep) int upper = -1;
     AUTO(closep) int work = -1;
 
-    for (size_t i = 0; i < count && !(in->b->flags & BIRTH_ROOTLESS); i++)
-        lowers[i] = next_tree(in);
+    for (size_t i = 0; i < l.n && !(in->b->flags & BIRTH_ROOTLESS); i++)
+        l.fds[i] = next_tree(in);
     snprintf(work_prefix, sizeof(work_prefix), "%sw", name);
     upper = open_upper(layer, name, err);
     work = upper < 0 ? -1 : open_work(layer, work_prefix, err);
-    return work < 0 ? -1 : mount_overlay(in, lowers, count, upper, work, err);
+    return work < 0 ? -1 : mount_overlay(in, &l, upper, work, err);
 }
 
 /* All of them, before the new root is attached on top: what came after it would cover it. */
@@ -179,7 +191,7 @@ static int build_root(struct inside *in, struct err *err)
 
     if (layer < 0)
         return -1;
-    in->root = build_overlay(in, layer, in->b->nroot, "r", err);
+    in->root = build_overlay(in, layer, (struct lowers){ .n = in->b->nroot }, "r", err);
     if (in->root < 0)
         return err_in(err, "root file system");
     if (stage_tree(in, in->root, err))
@@ -191,7 +203,9 @@ static int build_root(struct inside *in, struct err *err)
         return -1;
     if ((in->b->flags & BIRTH_ROOTLESS))
         return bind_usr(in, usr, err);
-    mount = build_overlay(in, layer, in->b->nusr, "u", err);
+    mount = build_overlay(in, layer,
+                          (struct lowers){ .n = in->b->nusr, .data = in->b->flags & BIRTH_DATA },
+                          "u", err);
     return mount < 0 ? err_in(err, "/usr") : mounts_attach(mount, usr, err);
 }
 
@@ -291,6 +305,17 @@ static int mount_own_shm(const struct inside *in, struct err *err)
                       err);
 }
 
+/* In /dev/pts while nothing covers that: the keeper's, or where there is none one of our own. */
+static int open_boot_id(struct inside *in, struct err *err)
+{
+    AUTO(closep) int pts = mounts_target(in->root, "/dev/pts", false, err);
+
+    if (pts < 0 || (in->b->flags & BIRTH_ROOTLESS && procfs_boot_id(pts, err)))
+        return -1;
+    in->boot_id = openat(pts, PROCFS_BOOT_ID, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    return in->boot_id < 0 ? err_sys(err, "open the boot id") : 0;
+}
+
 static int mount_dev(struct inside *in, struct err *err)
 {
     bool rootless = in->b->flags & BIRTH_ROOTLESS;
@@ -307,6 +332,8 @@ static int mount_dev(struct inside *in, struct err *err)
         return err_sys(err, "become root again");
     if (rootless ? bind_host_nodes(in, err) || mount_own_shm(in, err)
                  : attach_given(in, "/dev", err) || attach_given(in, "/dev/shm", err))
+        return -1;
+    if (open_boot_id(in, err))
         return -1;
     return attach_new(in->root, "/dev/pts", "devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
                       err);
@@ -442,13 +469,18 @@ static int build(struct inside *in, struct err *err)
     size_t none = 0;
 
     in->ntrees = FDPASS_MAX;
-    if (wait_for(in, 't', in->trees, &in->ntrees, err) || become_root(err))
+    if (wait_for(in, 't', in->trees, &in->ntrees, err))
+        return -1;
+    if (!in->ntrees && !(in->b->flags & BIRTH_ROOTLESS)) /* there are none without root */
+        return err_set(err, ERR_LIMIT, "too many open files for the sandbox's mounts to be taken");
+    if (become_root(err))
         return -1;
     if (in->b->flags & BIRTH_MORTAL && tie_to_keeper(in, err))
         return -1;
     if (build_root(in, err) || (in->b->flags & BIRTH_ROOTLESS && give_home(in, err)) ||
-        procfs_mount(in->root, err) || mount_dev(in, err) || procfs_mask(in->root, err) ||
-        mount_callers(in, err) || enter_root(in, err) || loopback_up(in, err))
+        procfs_mount(in->root, err) || mount_dev(in, err) ||
+        procfs_mask(in->root, in->boot_id, err) || mount_callers(in, err) || enter_root(in, err) ||
+        loopback_up(in, err))
         return -1;
     if (wait_for(in, 'g', NULL, &none, err) || enter_cgroup_namespace(err) ||
         lower_limits(in->b, err) || place_descriptors(in, err))
@@ -460,7 +492,7 @@ static int build(struct inside *in, struct err *err)
 
 void inside_build(const struct birth *b, int sock, int listener)
 {
-    struct inside in = { .b = b, .sock = sock, .listener = listener, .root = -1 };
+    struct inside in = { .b = b, .sock = sock, .listener = listener, .root = -1, .boot_id = -1 };
     struct birth_reply last = { 0 };
     struct buf bytes = { 0 };
     struct err ignored;

@@ -23,6 +23,8 @@
 #include "jail/idmap.h"
 #include "jail/ids.h"
 #include "jail/mounts.h"
+#include "jail/oom.h"
+#include "jail/procfs.h"
 #include "jail/weaken.h"
 
 /* ---- layers ---- */
@@ -51,9 +53,12 @@ static int add_tree(struct trees *t, int fd, uint64_t attributes, int userns, st
 
 static int add_stack(struct trees *t, const struct jail_stack *s, int userns, struct err *err)
 {
-    for (size_t i = 0; i < s->n; i++)
-        if (add_tree(t, s->lowers[i].fd, MOUNT_ATTR_RDONLY, userns, err))
+    for (size_t i = 0; i < s->n; i++) {
+        bool data = s->data && i + 1 == s->n; /* its owners are nobody's inside */
+
+        if (add_tree(t, s->lowers[i].fd, MOUNT_ATTR_RDONLY, data ? -1 : userns, err))
             return -1;
+    }
     return 0;
 }
 
@@ -78,20 +83,26 @@ static int add_dev(struct trees *t, int dev, int userns, struct err *err)
 
 static const uint32_t user = 1000;
 
-/* Who owns what on a mount that can be written: the machine's ids one to one, but for two. What
- * belongs to the owner of the directory is the sandbox's user's. And root inside is nobody outside:
- * a setuid program that it leaves there would otherwise be root's on this machine. */
-static void fill_owners(uint32_t base, uint32_t owner, struct idmap_line out[static IDMAP_LINES])
+/* What of a mount may be the sandbox's user's: not root's, nor what any sandbox has on the disk. A
+ * group below 1000 is one of the machine's own (disk, shadow, docker), which a set-group-ID program
+ * made inside would hand to whoever runs it outside. */
+static bool mappable(uint32_t id) { return id && !ids_of_sandboxes(id); }
+
+static bool group_mappable(const struct jail_mount *m)
 {
-    uint32_t low = MIN(owner, user), high = MAX(owner, user);
-    bool swap = owner && owner < IDS_RANGE && owner != user;
+    return mappable(m->group) && (m->group >= IDS_PEOPLE || m->system_group);
+}
+
+/* Who owns what on a mount: one id of the machine is the sandbox's user, all others are nobody
+ * inside, readable by their mode and never written. What is made there by anybody else inside, root
+ * too, belongs to the sandbox's own range: no set-id program of another id is left behind. */
+static void fill_owners(uint32_t base, uint32_t owner, bool mapped,
+                        struct idmap_line out[static IDMAP_LINES])
+{
     const struct idmap_line lines[IDMAP_LINES] = {
-        { base, base, 1 }, /* root's own */
-        { 1, base + 1, (swap ? low : IDS_RANGE) - 1 },
-        { low, base + high, swap },
-        { low + 1, base + low + 1, swap ? high - low - 1 : 0 },
-        { high, base + low, swap },
-        { high + 1, base + high + 1, swap ? IDS_RANGE - high - 1 : 0 },
+        { base, base, mapped ? user : IDS_RANGE },
+        { owner, base + user, mapped },
+        { base + user + 1, base + user + 1, mapped ? IDS_RANGE - user - 1 : 0 },
     };
 
     memcpy(out, lines, sizeof(lines));
@@ -101,15 +112,15 @@ static int owners_of(const struct jail_spec *s, const struct jail_mount *m, stru
 {
     struct idmap_line users[IDMAP_LINES], groups[IDMAP_LINES];
 
-    fill_owners(s->first_id, m->owner, users);
-    fill_owners(s->first_id, m->group, groups);
+    fill_owners(s->first_id, m->owner, mappable(m->owner), users);
+    fill_owners(s->first_id, m->group, group_mappable(m) || weakened("mount-group"), groups);
     return idmap_namespace(users, groups, err);
 }
 
 static int add_mount(struct trees *t, const struct jail_spec *s, const struct jail_mount *m,
                      uint32_t flags, int userns, struct err *err)
 {
-    bool plain = flags & (ORDER_MOUNT_READ_ONLY | ORDER_MOUNT_ROOT) || weakened("mount-owner");
+    bool plain = flags & ORDER_MOUNT_ROOT || weakened("mount-owner");
     AUTO(closep) int own = plain ? -1 : owners_of(s, m, err);
 
     if (!plain && own < 0)
@@ -201,7 +212,8 @@ static int fill_birth(const struct jail_spec *s, struct birth *b, struct err *er
         .first_id = s->first_id,
         .flags = (s->rootless ? BIRTH_ROOTLESS : 0) | (s->mortal ? BIRTH_MORTAL : 0) |
                  (s->netns >= 0 ? BIRTH_NETNS : 0) | (s->cgroup >= 0 ? BIRTH_CGROUP : 0) |
-                 (s->home_network ? BIRTH_HOME : 0) | (s->warm_kernels ? BIRTH_KERNELS : 0),
+                 (s->home_network ? BIRTH_HOME : 0) | (s->usr.data ? BIRTH_DATA : 0) |
+                 (s->warm_kernels ? BIRTH_KERNELS : 0),
         .nroot = (uint32_t)s->root.n,
         .nusr = (uint32_t)s->usr.n,
     };
@@ -262,8 +274,11 @@ static int receive_child(const struct zygote *z, struct jail *j, struct err *err
         errno = r.error;
         return err_sys(err, "make namespaces");
     }
-    if (got != 1)
-        return err_set(err, ERR_INTERNAL, "the zygote sent no descriptor");
+    if (got != 1) { /* without it nobody could wait for the process: it goes at once */
+        kill(r.pid, SIGKILL);
+        waitpid(r.pid, NULL, 0);
+        return err_set(err, ERR_LIMIT, "too many open files for a sandbox's process to be taken");
+    }
     j->pid = r.pid;
     return 0;
 }
@@ -389,6 +404,7 @@ static _Noreturn void run_zygote(int sock, const void *program, size_t n, unsign
 
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    oom_expose(); /* sandboxes are copies of it */
     fd = sealed_memfd(program, n, &err);
     if (fd >= 0 && dup2(sock, 0) == 0 && !close_range(3, ~0U, CLOSE_RANGE_CLOEXEC))
         syscall(SYS_execveat, fd, "", argv, env, AT_EMPTY_PATH);
@@ -443,6 +459,14 @@ static const char *const links[][2] = {
     { "ptmx", "pts/ptmx" },
 };
 
+/* Below what /dev/pts will cover, so that it is seen only where it is bound to. */
+static int make_boot_id(int dev, struct err *err)
+{
+    AUTO(closep) int pts = openat(dev, "pts", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return pts < 0 ? err_sys(err, "open pts") : procfs_boot_id(pts, err);
+}
+
 int jail_make_dev(const struct order *o, struct err *err)
 {
     char size[24];
@@ -464,6 +488,10 @@ int jail_make_dev(const struct order *o, struct err *err)
     for (size_t i = 0; i < ARRAY_LEN(links) && !r; i++)
         r = symlinkat(links[i][1], dev, links[i][0]);
     r = r || mkdirat(dev, "pts", 0755) || mkdirat(dev, "shm", 01777);
+    if (r)
+        err_sys(err, "make device nodes");
+    else
+        r = make_boot_id(dev, err);
     umask(before);
-    return r ? err_sys(err, "make device nodes") : TAKE(dev, -1);
+    return r ? -1 : TAKE(dev, -1);
 }

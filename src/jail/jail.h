@@ -23,12 +23,16 @@ struct jail_lower {
 struct jail_stack { /* read-only layers, the topmost first; none: the stack is not used */
     struct jail_lower lowers[JAIL_LOWERS];
     size_t n;
+    /* the last one is not seen: it holds the contents of the files that the one above it names, and
+     * they are opened as nobody that the machine knows */
+    bool data;
 };
 
 struct jail_mount { /* what a mount of the order is on this machine */
     int fd;
     bool file;
-    uint32_t owner, group; /* of what is mounted: seen as the sandbox's user */
+    uint32_t owner, group; /* of what is mounted: seen as the sandbox's user, if that may be */
+    bool system_group;     /* the operator said so of a group below IDS_PEOPLE */
 };
 
 struct jail_spec {

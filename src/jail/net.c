@@ -13,28 +13,51 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/fdpass.h"
+#include "jail/net_bare.h"
 #include "jail/net_filter.h"
 #include "jail/net_link.h"
 
-int net_socket(int ns, int domain, int type, struct err *err)
-{
-    static int home = -1; /* the caller never changes its own, so it is opened once */
-    int fd;
+static int home = -1; /* the caller never changes its own, so it is opened once */
 
+static int enter(int ns, struct err *err)
+{
     if (home < 0)
         home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
     if (home < 0)
         return err_sys(err, "open /proc/self/ns/net");
-    if (setns(ns, CLONE_NEWNET))
-        return err_sys(err, "enter a sandbox's network");
-    fd = socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        err_sys(err, "make a socket in a sandbox's network");
+    return setns(ns, CLONE_NEWNET) ? err_sys(err, "enter a sandbox's network") : 0;
+}
+
+static void leave(void)
+{
     if (setns(home, CLONE_NEWNET)) { /* a keeper in a sandbox's network must not go on */
         log_error("the keeper cannot return to its own network namespace");
         abort();
     }
+}
+
+int net_socket(int ns, int domain, int type, struct err *err)
+{
+    int fd;
+
+    if (enter(ns, err))
+        return -1;
+    fd = socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        err_sys(err, "make a socket in a sandbox's network");
+    leave();
     return fd;
+}
+
+int net_allow_ping(int ns, struct err *err)
+{
+    int r;
+
+    if (enter(ns, err))
+        return -1;
+    r = net_bare_ping(err);
+    leave();
+    return r;
 }
 
 /* Returns an errno, which is what the child has to say if it has no socket. */
@@ -74,7 +97,7 @@ int net_socket_owned(int ns, int domain, int type, struct err *err)
         continue;
     if (!r && n == 1)
         return fd;
-    errno = r ? EIO : error;
+    errno = r ? EIO : error ? error : EMFILE; /* made, and lost on its way to us */
     return err_sys(err, "make a socket in a sandbox's network");
 }
 

@@ -63,6 +63,7 @@ void net_slot_release(struct net_slot *s); /* never waits */
 int net_socket(int ns, int domain, int type, struct err *err);
 /* The same where the caller is not root, but made the user namespace that this one belongs to. */
 int net_socket_owned(int ns, int domain, int type, struct err *err);
+int net_allow_ping(int ns, struct err *err); /* for everybody inside */
 
 /* Bytes into the sandbox and out of it, ever; 0 for one without a network. Does not wait. */
 void net_slot_traffic(const struct net_slot *s, uint64_t *in, uint64_t *out);

@@ -6,5 +6,7 @@
 
 /* Moves the calling thread into a new one. Needs /proc. */
 int net_bare(struct err *err);
+/* Lets everybody in the caller's namespace open ping sockets. */
+int net_bare_ping(struct err *err);
 
 #endif

@@ -47,6 +47,47 @@ int net_bridge_lock(int fd, enum net_lock what, int type, bool wait)
 
 /* ---- making ---- */
 
+static int read_overlap(struct net_link_routes *r, const struct net_cidr *wanted, unsigned own,
+                        struct err *err)
+{
+    *r = (struct net_link_routes){ .wanted = *wanted, .own = own };
+    return net_link_read_routes(r) ? err_sys(err, "read the host's routes") : 0;
+}
+
+/* Of the private 10.0.0.0/8, one that overlaps no route; else just the form of one. */
+static void suggest(struct net_cidr free, char *out, size_t n)
+{
+    struct net_link_routes r;
+    struct err ignored;
+
+    free.ip.b[0] = 10;
+    for (free.ip.b[1] = 202; free.ip.b[1]; free.ip.b[1]++)
+        if (!read_overlap(&r, &free, 0, &ignored) && !r.overlaps) {
+            net_cidr_print(&free, out, n);
+            return;
+        }
+    snprintf(out, n, "A.B.0.0/16");
+}
+
+/* Before the bridge is made. ERR_UNAVAILABLE: it is no number that is in the way (ERR_CONFLICT). */
+static int check_routes(const struct net_plan *p, unsigned own, struct err *err)
+{
+    struct net_link_routes r;
+    char route[64], subnet[64], other[64];
+
+    if (read_overlap(&r, &p->subnet, own, err))
+        return -1;
+    if (!r.overlaps)
+        return 0;
+    net_cidr_print(&r.route, route, sizeof(route));
+    net_cidr_print(&p->subnet, subnet, sizeof(subnet));
+    suggest(p->subnet, other, sizeof(other));
+    return err_set(err, ERR_UNAVAILABLE,
+                   "the sandbox network %s overlaps this host's route to %s: move it with --set "
+                   "network.subnet=%s",
+                   subnet, route, other);
+}
+
 static int find_or_add(struct net_bridge *b, const struct net_plan *p, bool *made, struct err *err)
 {
     struct net_link_info info = { .index = 0 };
@@ -56,37 +97,19 @@ static int find_or_add(struct net_bridge *b, const struct net_plan *p, bool *mad
     if (net_link_find(&info))
         return err_sys(err, "look for the interface %s", p->bridge);
     *made = !info.index;
-    net_plan_mac(&p->gateway, mac);
-    if (*made) {
-        if (net_link_add_bridge(&b->route, p->bridge, mac) || net_link_find(&info))
-            return err_sys(err, "make the bridge %s", p->bridge);
-    } else if (!info.is_bridge || net_link_other_addresses(info.index, &p->gateway)) {
+    if (!*made && (!info.is_bridge || net_link_other_addresses(info.index, &p->gateway)))
         return err_set(
-            err, ERR_CONFLICT,
-            "there is an interface %s already, not made with this network.subnet: delete "
-            "it (ip link delete %s), or set network.bridge to another name",
+            err, ERR_UNAVAILABLE,
+            "there is an interface %s already, not made with this network.subnet: delete it (ip "
+            "link delete %s), or take another name with --set network.bridge=cove1",
             p->bridge, p->bridge);
-    }
+    if (check_routes(p, info.index, err))
+        return -1;
+    net_plan_mac(&p->gateway, mac);
+    if (*made && (net_link_add_bridge(&b->route, p->bridge, mac) || net_link_find(&info)))
+        return err_sys(err, "make the bridge %s", p->bridge);
     b->index = info.index;
     return 0;
-}
-
-static int check_routes(struct net_bridge *b, const struct net_plan *p, struct err *err)
-{
-    struct net_link_routes r = { .wanted = p->subnet, .own = b->index };
-    char route[64], subnet[64];
-
-    if (net_link_read_routes(&r))
-        return err_sys(err, "read the host's routes");
-    if (!r.overlaps)
-        return 0;
-    net_cidr_print(&r.route, route, sizeof(route));
-    net_cidr_print(&p->subnet, subnet, sizeof(subnet));
-    return err_set(
-        err, ERR_CONFLICT,
-        "the sandbox network %s overlaps this host's route to %s: set network.subnet to a "
-        "/16 that is free",
-        subnet, route);
 }
 
 /* Becoming a router, a host stops listening to routers unless it is told that both are meant: it
@@ -146,7 +169,7 @@ static int prepare(struct net_bridge *b, const struct net_plan *p, bool alone, s
     bool made;
     int ports;
 
-    if (find_or_add(b, p, &made, err) || check_routes(b, p, err))
+    if (find_or_add(b, p, &made, err))
         return -1;
     if (made)
         quiet_bridge(p);

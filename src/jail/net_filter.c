@@ -14,16 +14,8 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "io/netrange.h"
 #include "jail/weaken.h"
-
-/* Private, special and metadata addresses. 168.63.129.16 is the one metadata service outside them.
- */
-static const char deny4[] = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 168.63.129.16, "
-                            "169.254.0.0/16, 172.16.0.0/12, 192.0.0.0/24, 192.168.0.0/16, "
-                            "198.18.0.0/15, 224.0.0.0/4, 240.0.0.0/4";
-/* All but global unicast (so: loopback, mapped, NAT64, unique local, link-local, multicast), and
- * inside that the two ranges that carry IPv4 addresses: Teredo and 6to4. */
-static const char deny6[] = "::/3, 4000::/2, 8000::/1, 2001::/32, 2002::/16";
 
 static void put_address(const struct net_ip *ip, char out[static INET6_ADDRSTRLEN])
 {
@@ -56,6 +48,17 @@ static void put_allow(const struct net_plan *p, struct buf *b, int family, const
     put_networks(p, b, set, type, buf_cstr(&list));
 }
 
+/* What is not the public internet, by the one list of it. */
+static void put_deny(const struct net_plan *p, struct buf *b, int family, const char *set,
+                     const char *type)
+{
+    AUTO(buf_free) struct buf list = { 0 };
+
+    if (!weakened("net-deny"))
+        netrange_print(family, &list);
+    put_networks(p, b, set, type, buf_cstr(&list));
+}
+
 static void put_sets(const struct net_plan *p, struct buf *b)
 {
     const char *t = p->bridge;
@@ -74,8 +77,8 @@ static void put_sets(const struct net_plan *p, struct buf *b)
                NET_INDEXES + 1);
     put_allow(p, b, AF_INET, "allow4", "ipv4_addr");
     put_allow(p, b, AF_INET6, "allow6", "ipv6_addr");
-    put_networks(p, b, "deny4", "ipv4_addr", weakened("net-deny") ? "" : deny4);
-    put_networks(p, b, "deny6", "ipv6_addr", weakened("net-deny") ? "" : deny6);
+    put_deny(p, b, AF_INET, "deny4", "ipv4_addr");
+    put_deny(p, b, AF_INET6, "deny6", "ipv6_addr");
     buf_printf(b, "add set bridge %s ports4 { type ifname . ether_addr . ipv4_addr; }\n", t);
     buf_printf(b, "add set bridge %s ports6 { type ifname . ether_addr . ipv6_addr; }\n", t);
 }
@@ -134,7 +137,8 @@ static const struct rules rules[] = {
       "ip daddr @allow4 accept\n"
       "ip6 daddr @allow6 accept\n"
       "ip daddr @deny4 jump refuse\n"
-      "ip6 daddr @deny6 jump refuse\n" },
+      "ip6 daddr @deny6 jump refuse\n"
+      "ip6 daddr " NETRANGE_ISATAP " jump refuse\n" },
     { "inet", "postrouting", "{ type nat hook postrouting priority srcnat; policy accept; }",
       "ip saddr $net4 oifname != \"$br\" masquerade\n"
       "ip6 saddr $net6 oifname != \"$br\" masquerade\n" },

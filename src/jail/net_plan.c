@@ -4,6 +4,48 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 
+/* All keepers of a machine share one bridge, so they must agree. */
+static char configured_subnet[sizeof("255.255.0.0/16")] = "10.201.0.0/16";
+static char configured_bridge[NET_BRIDGE_MAX + 1] = "cove0";
+static char configured_allow[1024];
+const struct net_options net_configured = { .subnet = configured_subnet,
+                                            .bridge = configured_bridge,
+                                            .allow = configured_allow };
+
+static int check_subnet(const char *value, struct err *err)
+{
+    struct net_plan p;
+
+    return net_plan_init(&p, &(struct net_options){ .subnet = value }, err);
+}
+
+static int check_bridge(const char *value, struct err *err)
+{
+    struct net_plan p;
+
+    return net_plan_init(&p, &(struct net_options){ .bridge = value }, err);
+}
+
+static int check_allow(const char *value, struct err *err)
+{
+    struct net_plan p;
+
+    return net_plan_init(&p, &(struct net_options){ .allow = value }, err);
+}
+
+const struct setting net_settings[] = {
+    { "network.subnet", .text = configured_subnet, .max = sizeof(configured_subnet),
+      .check = check_subnet,
+      .help =
+          "the IPv4 /16 that sandboxes with a network are in; one for all keepers of a machine" },
+    { "network.bridge", .text = configured_bridge, .max = sizeof(configured_bridge),
+      .check = check_bridge, .help = "the bridge they are connected to" },
+    { "network.allow", .text = configured_allow, .max = sizeof(configured_allow),
+      .check = check_allow,
+      .help = "networks they may reach though not of the public internet, with commas between" },
+    {}
+};
+
 size_t net_ip_size(int family) { return family == AF_INET ? 4 : 16; }
 
 /* Clears the bits behind the prefix; false when some were set. */

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/setting.h"
 #include "base/str.h"
 
 enum {
@@ -24,6 +25,9 @@ struct net_options {         /* NULL: the default */
     const char *allow;       /* private networks sandboxes may reach: "10.1.0.0/16,fd12::/16" */
     const char *resolv_conf; /* /etc/resolv.conf: where the name server relay asks */
 };
+
+extern const struct setting net_settings[];
+extern const struct net_options net_configured; /* by them */
 
 struct net_ip {
     int family; /* AF_INET, AF_INET6 */

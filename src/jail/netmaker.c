@@ -288,7 +288,8 @@ static void serve(struct maker *m)
         struct pollfd p[] = { { .fd = SOCKET, .events = POLLIN },
                               { .fd = m->relay.pid ? m->relay.pidfd : -1, .events = POLLIN },
                               { .fd = b->in_use ? mnl_socket_get_fd(b->watch.sock) : -1,
-                                .events = POLLIN } };
+                                .events = POLLIN },
+                              { .fd = m->relay.pid ? m->relay.line : -1, .events = POLLIN } };
         int64_t now = clock_ms(), first = MIN(sweep_at, m->repair_at);
         int64_t until = MIN(first, m->let_go_at);
 
@@ -302,6 +303,8 @@ static void serve(struct maker *m)
             repair(m);
         if (p[1].revents)
             dns_relay_reap(&m->relay);
+        else if (p[3].revents && dns_relay_answer(&m->relay, m->plan))
+            dns_relay_stop(&m->relay);
         if (p[0].revents && !next_request(m))
             return;
         if (m->bridge.in_use)
@@ -424,11 +427,15 @@ int netmaker_take(struct netmaker *m, struct net_slot *out, struct err *err)
     if (n != sizeof(a))
         return err_set(err, ERR_GONE, "the network maker has ended");
     fill(m, &a, nfds ? ns : -1, out);
-    if (!nfds) {
-        *err = a.err;
+    if (nfds)
+        return 0;
+    *err = a.err;
+    if (a.failed)
         return -1;
-    }
-    return 0;
+    /* made, and lost on its way to us */
+    if (a.mode == NET_OPEN)
+        send_request(m, &(struct request){ RELEASE, a.index, a.link }, -1);
+    return err_set(err, ERR_LIMIT, "too many open files for a network namespace to be taken");
 }
 
 int netmaker_adopt(struct netmaker *m, int ns, enum net_mode mode, uint32_t index,

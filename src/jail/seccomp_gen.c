@@ -94,7 +94,7 @@ static void read_table(void)
             die("its number is beyond NR_MAX", row);
         if (by_nr[row->nr])
             die("has two rows, or the number of another call", row);
-        if (row->verdict < 0 || row->verdict > 4095)
+        if (row->verdict < 0 || row->verdict > SECCOMP_IDLE)
             die("its verdict is no errno", row);
         check_rules(row);
         by_nr[row->nr] = row;
@@ -131,10 +131,13 @@ static size_t emit(struct sock_filter insn)
     return code_len++;
 }
 
+/* Error 0 is success: the call returns 0 without having been made. */
 static void emit_verdict(int verdict)
 {
-    emit((struct sock_filter)BPF_STMT(
-        BPF_RET | BPF_K, verdict ? SECCOMP_RET_ERRNO | (uint32_t)verdict : SECCOMP_RET_ALLOW));
+    uint32_t error = verdict == SECCOMP_IDLE ? 0 : (uint32_t)verdict;
+
+    emit((struct sock_filter)BPF_STMT(BPF_RET | BPF_K,
+                                      verdict ? SECCOMP_RET_ERRNO | error : SECCOMP_RET_ALLOW));
 }
 
 /* Loads what the test looks at, unless the accumulator holds it already. */
@@ -222,7 +225,7 @@ static void print_filter(void)
 
 static const char *verdict_name(int verdict)
 {
-    return verdict ? strerrorname_np(verdict) : "ALLOW";
+    return !verdict ? "ALLOW" : verdict == SECCOMP_IDLE ? "=0" : strerrorname_np(verdict);
 }
 
 static void print_list(void)

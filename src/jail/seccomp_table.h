@@ -26,7 +26,7 @@
 
 #include "base/util.h"
 
-enum { SECCOMP_TESTS = 3 };
+enum { SECCOMP_TESTS = 3, SECCOMP_IDLE = 4096 /* above every errno */ };
 
 /* (low 32 bits of the argument & mask) == value. There is no way to look at the upper half: each
  * argument tested below is 32 bits or less to the kernel, which ignores the rest, and a filter
@@ -37,7 +37,7 @@ struct seccomp_test {
 };
 
 struct seccomp_rule { /* the first rule whose tests all hold decides; the last has none */
-    int verdict;      /* 0: allowed, else the errno */
+    int verdict;      /* 0: allowed, SECCOMP_IDLE, else the errno */
     struct seccomp_test when[SECCOMP_TESTS];
 };
 
@@ -94,6 +94,19 @@ static const struct seccomp_rule seccomp_socket[] = {
 static const struct seccomp_rule seccomp_socketpair[] = {
     { 0, { IS(0, AF_UNIX) } },
     { EAFNOSUPPORT },
+};
+
+/* What waits in a socket counts for nobody (netlink, ping) or apart from memory, and with 4 MiB
+ * each a hundred sockets were a machine's memory. So every queue has the kernel's own size. A
+ * refusal would end programs that only wish for more; TCP's grow by themselves, up to what is
+ * charged. */
+#define BUFFER(option) IS(1, SOL_SOCKET), IS(2, (option))
+static const struct seccomp_rule seccomp_setsockopt[] = {
+    { SECCOMP_IDLE, { BUFFER(SO_SNDBUF) } },
+    { SECCOMP_IDLE, { BUFFER(SO_RCVBUF) } },
+    { SECCOMP_IDLE, { BUFFER(SO_SNDBUFFORCE) } },
+    { SECCOMP_IDLE, { BUFFER(SO_RCVBUFFORCE) } },
+    { 0 },
 };
 
 /* Typing into somebody else's terminal, the console's own ioctls, and line disciplines, which are
@@ -209,14 +222,15 @@ static const struct seccomp_rule seccomp_prctl[] = {
 
 static const struct seccomp_row seccomp_table[] = {
     /* Descriptors: what a process does with what it has opened. vmsplice lends the kernel pages
-     * that the process can still change; those who use it for speed fall back. */
+     * that the process can still change; those who use it for speed fall back. sync writes out the
+     * whole machine, at everybody's cost; a file or its file system still can be. */
     ALLOW(read), ALLOW(write), ALLOW(close), ALLOW(close_range), ALLOW(lseek), ALLOW(pread64),
     ALLOW(pwrite64), ALLOW(readv), ALLOW(writev), ALLOW(preadv), ALLOW(pwritev), ALLOW(preadv2),
     ALLOW(pwritev2), ALLOW(dup), ALLOW(dup3), ALLOW(fcntl), ALLOW(flock), ALLOW(pipe2),
     ALLOW(sendfile), ALLOW(splice), ALLOW(tee), ALLOW(copy_file_range), ALLOW(fsync),
-    ALLOW(fdatasync), ALLOW(sync), ALLOW(syncfs), ALLOW(sync_file_range), ALLOW(fallocate),
-    ALLOW(ftruncate), ALLOW(fadvise64), ALLOW(readahead), NR(451, cachestat, 0), RULES(ioctl),
-    DENY(ENOSYS, vmsplice),
+    ALLOW(fdatasync), DENY(SECCOMP_IDLE, sync), ALLOW(syncfs), ALLOW(sync_file_range),
+    ALLOW(fallocate), ALLOW(ftruncate), ALLOW(fadvise64), ALLOW(readahead), NR(451, cachestat, 0),
+    RULES(ioctl), DENY(ENOSYS, vmsplice),
 
     /* Paths: the mounts and the owners decide. */
     ALLOW(openat), ALLOW(openat2), ALLOW(fstat), ALLOW(newfstatat), ALLOW(statx), ALLOW(faccessat),
@@ -243,7 +257,7 @@ static const struct seccomp_row seccomp_table[] = {
     /* Sockets: made under rules; what is made may be used. */
     RULES(socket), RULES(socketpair), ALLOW(bind), ALLOW(listen), ALLOW(accept), ALLOW(accept4),
     ALLOW(connect), ALLOW(getsockname), ALLOW(getpeername), ALLOW(sendto), ALLOW(recvfrom),
-    ALLOW(sendmsg), ALLOW(recvmsg), ALLOW(sendmmsg), ALLOW(recvmmsg), ALLOW(setsockopt),
+    ALLOW(sendmsg), ALLOW(recvmsg), ALLOW(sendmmsg), ALLOW(recvmmsg), RULES(setsockopt),
     ALLOW(getsockopt), ALLOW(shutdown),
 
     /* Memory of one's own. memfd_secret hides pages from the checkpoint, and userfaultfd holds the
@@ -368,6 +382,7 @@ static const struct seccomp_row seccomp_table[] = {
 #undef BITS
 #undef INET
 #undef TYPE
+#undef BUFFER
 #undef NO_DEVICES
 #undef ALLOW
 #undef DENY

@@ -24,16 +24,16 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "jail/loop.h"
 #include "jail/volume_impl.h"
 
 #define IMAGE_NEW VOLUME_IMAGE ".new"
 #define MIB       (1LL << 20)
 
 enum {
-    LOOP_TRIES = 32,
     LEAST_MIB = 128,       /* mkfs.btrfs wants 109 */
     LEAST_STEP_MIB = 64,   /* less is not worth a resize */
-    BLOCK_BYTES = 4096,    /* of the loop device: direct I/O then works on any disk */
+    BLOCK_BYTES = 4096,    /* of the loop device */
     UNMOUNT_TRIES = 100,   /* ten milliseconds each */
     PROGRAM_OUTPUT = 4096, /* of its standard error, the last bytes */
 };
@@ -252,11 +252,6 @@ static int create(const struct volume *v, struct err *err)
 
 /* ---- loop devices ---- */
 
-struct loop {
-    int fd;
-    char path[32];
-};
-
 static bool is_backed_by(int fd, const struct stat *image)
 {
     struct loop_info64 info;
@@ -299,31 +294,14 @@ static int loop_find(const struct stat *image, struct loop *out, struct err *err
     return found;
 }
 
-static int loop_attach(const struct volume *v, int image, struct loop *out, struct err *err)
+static int attach(const struct volume *v, int image, struct loop *out, struct err *err)
 {
-    struct loop_config c = { .fd = (uint32_t)image,
-                             .block_size = BLOCK_BYTES,
-                             /* autoclear: the device goes with its last mount */
-                             .info.lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO };
-    AUTO(closep) int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    char path[LO_NAME_SIZE];
 
-    snprintf((char *)c.info.lo_file_name, LO_NAME_SIZE, "%s/" VOLUME_IMAGE, v->dir);
-    for (int tries = 0; control >= 0 && tries < LOOP_TRIES; tries++) {
-        int n = ioctl(control, LOOP_CTL_GET_FREE);
-
-        if (n < 0)
-            break;
-        snprintf(out->path, sizeof(out->path), "/dev/loop%d", n);
-        out->fd = open(out->path, O_RDWR | O_CLOEXEC);
-        if (out->fd < 0)
-            return err_sys(err, "open %s", out->path);
-        if (!ioctl(out->fd, LOOP_CONFIGURE, &c))
-            return 0;
-        closep(&out->fd);
-        if (errno != EBUSY && errno != ENXIO) /* somebody else was quicker: the next one */
-            break;
-    }
-    return err_sys(err, "attach %.150s/" VOLUME_IMAGE " to a loop device", v->dir);
+    snprintf(path, sizeof(path), "%s/" VOLUME_IMAGE, v->dir);
+    if (loop_attach(image, path, LO_FLAGS_DIRECT_IO, out))
+        return err_sys(err, "attach %.150s/" VOLUME_IMAGE " to a loop device", v->dir);
+    return 0;
 }
 
 /* ---- mounting ---- */
@@ -401,7 +379,7 @@ static int attach_and_mount(const struct volume *v, int image, const struct stat
     struct loop loop = { .fd = -1 };
     int found = loop_find(st, &loop, err), result;
 
-    if (found < 0 || (!found && loop_attach(v, image, &loop, err)))
+    if (found < 0 || (!found && attach(v, image, &loop, err)))
         return -1;
     result = mount_at(v, loop.path, err);
     close(loop.fd); /* only now: the mount holds it */

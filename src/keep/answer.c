@@ -58,14 +58,17 @@ void keeper_reply(const struct pending *p, const char *id, const struct err *err
 
 void keeper_event_limit(struct box *b, enum limit_id limit, uint64_t value, uint64_t use)
 {
-    struct keep_reply r = { .kind = KEEP_LIMIT_MET,
-                            .u.limit = { .limit = limit, .value = value, .use = use } };
+    uint64_t sockets = limit == LIMIT_MEMORY ? b->socket_bytes : 0;
+    struct keep_reply r = {
+        .kind = KEEP_LIMIT_MET,
+        .u.limit = { .limit = limit, .value = value, .use = use, .sockets = sockets },
+    };
     char is[32], was[32];
 
     limits_format(limit, value, is, sizeof(is));
     limits_format(limit, use, was, sizeof(was));
     log_info("limit met", KV("sandbox", b->id), KV("limit", limit_rows[limit].name),
-             KV("value", is), KV("use", was));
+             KV("value", is), KV("use", was), KVI("in-sockets", (int64_t)sockets));
     memcpy(r.id, b->id, sizeof(r.id));
     if (b->owner)
         keeper_send(b->owner, &r, NULL, 0);

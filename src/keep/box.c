@@ -92,7 +92,7 @@ static int make_layer(struct box *b, struct err *err)
     return 0;
 }
 
-int box_network(struct box *b)
+int box_network(const struct box *b)
 {
     char path[32];
 
@@ -183,6 +183,18 @@ static int begin(struct box *b, struct jail_spec *s, struct err *err)
     return -1;
 }
 
+static int allow_ping(const struct box *b, struct err *err)
+{
+    int ns;
+
+    if (!(b->order.flags & ORDER_PING))
+        return 0;
+    ns = box_network(b);
+    if (ns < 0)
+        return err_sys(err, "option 'ping': open the sandbox's network");
+    return net_allow_ping(ns, err) ? err_in(err, "option 'ping'") : 0;
+}
+
 static int start(struct box *b, struct err *err)
 {
     struct keeper *k = b->keeper;
@@ -203,7 +215,7 @@ static int start(struct box *b, struct err *err)
     s.listener = listener;
     s.mounts = b->sources;
     /* from jail_start() on it builds its root, and does nothing else before it is told to go */
-    r = begin(b, &s, err) || jail_start(&s, &k->zygote, &b->jail, err) ||
+    r = begin(b, &s, err) || jail_start(&s, &k->zygote, &b->jail, err) || allow_ping(b, err) ||
         cgroup_set_up(&k->cgroups, b->name, &b->order.limits, err) ||
         cgroup_attach(&k->cgroups, b->name, b->jail.pid, err) || jail_go(&b->jail, err);
     closep(&s.dev);
@@ -411,6 +423,9 @@ int box_create(struct keeper *k, struct client *c, const struct keep_request *r,
     if (k->o.rootless && r->u.create.network != ORDER_NET_NONE)
         return err_set(err, ERR_UNSUPPORTED,
                        "network open needs root: only root can join the host's network");
+    if (k->o.rootless && r->u.create.flags & ORDER_PING)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "option 'ping' needs root: without it a sandbox makes its own network");
     if (r->u.create.flags & ORDER_STAY && k->notes < 0)
         return err_set(err, ERR_UNSUPPORTED, "this keeper keeps no files of dead sandboxes");
     if (k->nboxes >= (size_t)keep_limits.boxes)

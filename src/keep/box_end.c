@@ -102,7 +102,7 @@ void box_sleep(struct box *b)
     b->frozen = true;
     b->fresh = b->waking = false;
     b->deadline = NEVER;
-    b->oom_kills = b->pids_refused = 0;
+    b->oom_kills = b->pids_refused = b->socket_bytes = b->overrun_bytes = 0;
 }
 
 static void stay(struct box *b, struct keep_state *last);
@@ -220,6 +220,18 @@ void box_end(struct box *b, enum keep_reason reason)
     box_end_again(b);
 }
 
+/* One that is to be started again only loses its processes: that it dies is seen as any death. */
+void box_overrun(struct box *b, uint64_t sockets, uint64_t memory)
+{
+    b->socket_bytes = sockets;
+    b->overrun_bytes = sockets + memory;
+    keeper_event_limit(b, LIMIT_MEMORY, b->order.limits.memory_bytes, b->overrun_bytes);
+    if (b->order.flags & ORDER_STAY)
+        send_kill(b);
+    else
+        box_end(b, ENDED_MEMORY);
+}
+
 void box_end_again(struct box *b)
 {
     struct keep_state last;
@@ -297,7 +309,8 @@ void box_on_ended(struct source *s)
     }
     box_measure(b, &last);
     if (b->phase != PHASE_ENDING)
-        b->reason = b->oom_kills && b->status == SIGKILL ? ENDED_MEMORY : ENDED_BY_ITSELF;
+        b->reason = b->overrun_bytes || (b->oom_kills && b->status == SIGKILL) ? ENDED_MEMORY
+                                                                               : ENDED_BY_ITSELF;
     if (b->phase == PHASE_RUNNING && b->order.flags & ORDER_STAY)
         stay(b, &last);
     else

@@ -70,7 +70,8 @@ void box_measure(struct box *b, struct keep_state *out)
     if (b->layer >= 0 && layer_usage(b->keeper->volume, b->family, &disk, &err))
         disk.used = 0;
     out->memory_bytes = u.memory_bytes;
-    out->memory_peak_bytes = u.memory_peak_bytes;
+    out->memory_peak_bytes = MAX(u.memory_peak_bytes, b->overrun_bytes);
+    out->socket_bytes = b->socket_bytes;
     out->oom_kills = u.oom_kills;
     out->cpu_us = u.cpu_us;
     out->pids = u.pids;

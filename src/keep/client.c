@@ -21,10 +21,10 @@ static int connect_to(struct keep *k, const char *dir, int flags, struct err *er
     AUTO(closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
 
     if (snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/keep.sock", dir) >= (int)sizeof(sa.sun_path))
-        return err_set(err, ERR_INVALID, "the path %s is too long for a socket", dir);
+        return err_set_host(err, ERR_INVALID, "the path %s is too long for a socket", dir);
     if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
         if (errno == ENOENT || errno == ECONNREFUSED)
-            return err_set(err, ERR_NOT_FOUND, "no keeper runs in %s", dir);
+            return err_set_host(err, ERR_NOT_FOUND, "no keeper runs in %s", dir);
         return err_sys(err, "connect to %s", sa.sun_path);
     }
     *k = (struct keep){ .fd = TAKE(fd, -1) };
@@ -49,7 +49,7 @@ int keep_hello(struct keep *k, struct err *err)
 int keep_agree(struct keep *k, const struct keep_reply *hello, struct err *err)
 {
     if (k->heard == KEEP_VERSION && hello->code)
-        return err_set(err, (enum err_code)hello->code, "%s", hello->message);
+        return err_set_host(err, (enum err_code)hello->code, "%s", hello->message);
     if (k->heard == KEEP_VERSION && hello->u.hello.oldest > KEEP_VERSION)
         return err_set(err, ERR_UNSUPPORTED,
                        "the keeper (release %s) speaks versions %u to %u of the protocol, and we "
@@ -204,11 +204,18 @@ int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, st
     return 1;
 }
 
+int keep_no_socket(struct err *err)
+{
+    return err_set(err, ERR_UNAVAILABLE,
+                   "the keeper's connection could not be taken: too many open files in this "
+                   "process (RLIMIT_NOFILE); try again, or raise the limit");
+}
+
 static int refused(const struct keep_reply *r, struct err *err)
 {
     if (!r->code)
         return 0;
-    err_set(err, (enum err_code)r->code, "%s", r->message);
+    err_set_host(err, (enum err_code)r->code, "%s", r->message);
     err->reason = (enum err_reason)(r->why < ERR_REASONS ? r->why : ERR_REASON_NONE);
     return -1;
 }

@@ -109,6 +109,7 @@ int keep_call(struct keep *k, struct keep_request *r, struct keep_reply *reply, 
 void keep_leave(struct keep *k, keep_on_event *on_event, void *arg);
 /* One record if there is one: 1, 0 when there is none now, -1 with err (ERR_GONE: it has ended). */
 int keep_next(struct keep *k, struct keep_reply *out, int *fds, size_t *nfds, struct err *err);
+int keep_no_socket(struct err *err); /* says why an answer came without the descriptor in it; -1 */
 int keep_send(struct keep *k, struct keep_request *r, struct err *err); /* fills serial */
 /* The same as it is, and never waiting: -1 with errno. */
 int keep_send_now(const struct keep *k, const struct keep_request *r);

@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/fdpass.h"
+#include "jail/oom.h"
 #include "keep/rundir.h"
 #include "keep/statedir.h"
 #include "keep/wire.h"
@@ -32,13 +33,15 @@
 
 enum { FREEZING_MS = 1, TICK_MS = 500, FIRST_TICK_MS = 100, MEASURED = 16, ANSWER_BYTES = 4 << 20 };
 
-struct keep_limits keep_limits = { 4, 10000, 5000 };
+struct keep_limits keep_limits = { 4, 10000, 5000, 60000 };
 
 const struct setting keep_settings[] = {
     { "keep.stock", &keep_limits.stock, 0, 256, "network namespaces held ready" },
     { "keep.boxes", &keep_limits.boxes, 1, 40000, "sandboxes at the same time" },
     { "keep.mount-ms", &keep_limits.mount_ms, 10, 600000,
       "ms within which the host directories of a sandbox have to be open" },
+    { "keep.look-ms", &keep_limits.look_ms, 100, 1 << 30,
+      "ms between two looks whether all of /usr is as template host knows it" },
     { 0 },
 };
 
@@ -399,8 +402,10 @@ static int64_t next_deadline(struct keeper *k)
     int64_t next = k->nboxes ? k->next_tick : NEVER;
     const struct box *b;
 
-    list_each(b, &k->boxes, all)
+    list_each(b, &k->boxes, all) {
         next = MIN(next, has_time(b) ? b->deadline : NEVER);
+        next = MIN(next, sockets_due(k, b));
+    }
     next = MIN(next, openings_due(k));
     return MIN(next, late_due(k, clock_ms()));
 }
@@ -443,6 +448,7 @@ static void serve(struct keeper *k)
     struct err err;
 
     k->next_tick = clock_ms() + FIRST_TICK_MS;
+    sockets_start(k);
     /* a private keeper stays until its last sandbox is gone; a shared one leaves them running */
     while (!k->loop.stop && !(k->stopping && (k->o.socket < 0 || !k->nboxes))) {
         int64_t next = next_deadline(k), now = clock_ms();
@@ -456,6 +462,7 @@ static void serve(struct keeper *k)
         freeze_tick(k);
         late_tick(k);
         openings_tick(k);
+        sockets_tick(k);
         tick(k);
     }
 }
@@ -530,6 +537,8 @@ int keep_run(const struct keep_options *o, struct err *err)
 
     init(&k, o);
     prctl(PR_SET_NAME, "cove-keep");
+    if (o->socket < 0)
+        oom_protect();
     umask(022);
     signal(SIGPIPE, SIG_IGN);
     if (keep_schema_check(o->data_dir, o->socket < 0 ? o->run_dir : NULL, err) ||

@@ -19,7 +19,7 @@
 #include "keep/record.h"
 
 struct keep_limits {
-    int64_t stock, boxes, mount_ms;
+    int64_t stock, boxes, mount_ms, look_ms;
 };
 extern struct keep_limits keep_limits;
 
@@ -119,6 +119,8 @@ struct box { /* one sandbox */
     int64_t deadline;
     uint64_t oom_kills, pids_refused;
     bool disk_met;
+    /* what waited in its sockets, and the use with that, when it was ended for it; 0 */
+    uint64_t socket_bytes, overrun_bytes;
     enum keep_reason reason;
     char unreadable[256];          /* PHASE_UNREAD: why ... */
     struct boxfile *known;         /* ... what is known of it; owned, NULL: nothing */
@@ -127,6 +129,12 @@ struct box { /* one sandbox */
 };
 
 #define KEEP_NO_LAYER "-"
+
+struct sockets_watch { /* sockets.c */
+    bool looking;
+    int64_t next, all_at; /* ms; when the machine, and when every sandbox is looked at */
+    uint64_t base;        /* bytes that the kernel had at the last look, or less since */
+};
 
 struct reaper {
     pid_t pid;
@@ -157,7 +165,7 @@ struct keeper {
     struct list waiting;                      /* boxes without a slot, the oldest first */
     struct reaper reaper;
     struct generation *generation; /* the newest */
-    int64_t generation_checked;
+    int64_t generation_checked, generation_looked, generation_look_ms;
     bool generation_building;
     struct extra *python; /* the Python layer in force; NULL: none */
     const char *still;    /* why the one that is looked at again could not be reached before */
@@ -167,6 +175,7 @@ struct keeper {
     int outside; /* the mount namespace that we came from; -1: we are in it */
     char stage[64];
     int64_t next_tick;
+    struct sockets_watch sockets_watch;
     size_t freezing; /* boxes that are not quite frozen yet */
     bool flushing;   /* a child writes out the volume */
     int notes;       /* <data>/paused; -1: nothing of ours is paused for long */
@@ -180,6 +189,8 @@ struct box *box_find(struct keeper *k, const char *id);
 int box_create(struct keeper *k, struct client *c, const struct keep_request *r, struct err *err);
 void box_continue(struct box *b); /* it has its slot now */
 void box_end(struct box *b, enum keep_reason reason);
+/* It holds more than its memory limit, so much of it in sockets: ends it as want of memory does. */
+void box_overrun(struct box *b, uint64_t sockets, uint64_t memory);
 void box_end_again(struct box *b);  /* the first time may have failed */
 void box_notice_end(struct box *b); /* of its processes, which the loop may not have come to yet */
 void box_state(const struct box *b, struct keep_state *out);
@@ -187,7 +198,7 @@ void box_measure(struct box *b,
                  struct keep_state *out); /* and tells of limits met since the last */
 void box_examine(struct box *b, struct keep_state *out); /* the same with what costs more */
 int box_watch(struct box *b, struct err *err);
-int box_network(struct box *b);                  /* its network namespace */
+int box_network(const struct box *b);            /* its network namespace */
 uint32_t box_unenforced(const struct keeper *k); /* bits 1 << enum limit_id */
 struct box *box_new(struct keeper *k, const char *id);
 /* Of its layer and its cgroup. */
@@ -290,6 +301,11 @@ int64_t openings_due(const struct keeper *k);
 void openings_tick(struct keeper *k);
 void openings_finish(struct keeper *k); /* waits for none */
 void opening_forked(const struct box *b);
+
+/* sockets.c */
+void sockets_start(struct keeper *k);
+int64_t sockets_due(const struct keeper *k, const struct box *b);
+void sockets_tick(struct keeper *k);
 
 /* verbs.c */
 void verbs_dispatch(struct client *c, const struct keep_request *r);

@@ -7,6 +7,7 @@
  * for it, and there are only so many of them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
@@ -46,59 +47,75 @@ struct answer { /* about one directory, which comes with it */
 
 /* ---- what is opened: a directory as template, then the mounts ---- */
 
-static const char *allowed_prefix(const struct keep_options *o, const char *path)
-{
-    for (const char *const *p = o->allow_mounts; p && *p; p++) {
-        size_t n = strlen(*p);
-
-        while (n > 1 && (*p)[n - 1] == '/')
-            n--;
-        if (!strcmp(*p, "/") || (!strncmp(path, *p, n) && (!path[n] || path[n] == '/')))
-            return *p;
-    }
-    return NULL;
-}
-
 bool box_path_allowed(const struct box *b, const char *host_path)
 {
-    return allowed_prefix(&b->keeper->o, host_path) != NULL;
+    return order_mount_allowed(b->keeper->o.allow_mounts, host_path) != NULL;
 }
 
 /* Beneath the prefix, so that no link inside it leads out of what was allowed. */
-static int open_beneath(const char *prefix, const char *path, struct err *err)
+static int open_beneath(struct str prefix, const char *path, struct err *err)
 {
+    AUTO(freep) char *dir = xstrndup(prefix.p, prefix.n);
     struct open_how how = { .flags = O_PATH | O_CLOEXEC,
                             .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
-    AUTO(closep) int top = open(prefix, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const char *rest = path + strlen(prefix);
+    AUTO(closep) int top = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const char *rest = path + prefix.n;
     int fd;
 
     while (*rest == '/')
         rest++;
     if (top < 0)
-        return err_sys(err, "open %s", prefix);
+        return err_sys(err, "open %s", dir);
     fd = (int)syscall(SYS_openat2, top, *rest ? rest : ".", &how, sizeof(how));
     if (fd < 0 && errno == EXDEV)
         return err_set(err, ERR_DENIED, "%s leads out of %s, which is all that is allowed", path,
-                       prefix);
+                       dir);
     return fd < 0 ? err_sys(err, "open %s", path) : fd;
+}
+
+/* A link in there may lead to where another directory of the list decides. */
+static bool group_there(const struct box *b, int fd)
+{
+    char path[32], real[PATH_MAX];
+    const char *allowed;
+    bool group = false;
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    n = readlink(path, real, sizeof(real) - 1);
+    if (n <= 0)
+        return false;
+    real[n] = 0;
+    allowed = order_mount_allowed(b->keeper->o.allow_mounts, real);
+    if (!allowed)
+        return true; /* the directory of the list is behind a link itself */
+    order_mount_prefix(allowed, &group);
+    return group;
 }
 
 static int open_mount(const struct box *b, const struct order_mount *m, struct jail_mount *out,
                       struct err *err)
 {
-    const char *prefix = allowed_prefix(&b->keeper->o, m->host);
+    const char *allowed = order_mount_allowed(b->keeper->o.allow_mounts, m->host);
+    bool private = b->keeper->o.socket >= 0, asked = m->flags & ORDER_MOUNT_GROUP, group = false;
+    struct str dir = allowed ? order_mount_prefix(allowed, &group) : (struct str){ 0 };
     struct stat st;
 
-    if (m->flags & ORDER_MOUNT_ROOT && b->keeper->o.socket < 0)
+    if (m->flags & ORDER_MOUNT_ROOT && !private)
         return err_set(err, ERR_DENIED, "mount %s: root's own only with a keeper of one's own",
                        m->host);
-    if (!prefix)
+    if (!allowed)
         return err_set(err, ERR_DENIED, "mount %s: not below a directory that --allow-mount names",
                        m->host);
-    *out = (struct jail_mount){ .fd = open_beneath(prefix, m->host, err) };
+    if (asked && !private && !group)
+        return err_set(err, ERR_DENIED,
+                       "mount %s: its group only where the keeper has --allow-mount %s:group",
+                       m->host, allowed);
+    *out = (struct jail_mount){ .fd = open_beneath(dir, m->host, err),
+                                .system_group = group || asked };
     if (out->fd < 0)
         return err_in(err, "mount");
+    out->system_group = out->system_group && (private || group_there(b, out->fd));
     if (fstat(out->fd, &st) || (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))) {
         close(out->fd);
         return err_set(err, ERR_INVALID, "mount %s: neither a directory nor a file", m->host);
@@ -229,7 +246,10 @@ static void on_answer(struct source *s)
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n != sizeof(a) || (!a.err.code && !nfds))
+    if (n == sizeof(a) && !a.err.code && !nfds)
+        err_set(&a.err, ERR_LIMIT, "too many open files for %.150s to be taken",
+                path_of(b, o->opened));
+    else if (n != sizeof(a))
         err_set(&a.err, ERR_INTERNAL, "the process that opens %.150s has died",
                 path_of(b, o->opened));
     if (!a.err.code) {

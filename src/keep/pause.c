@@ -99,6 +99,7 @@ static void give_back_memory(struct box *b)
 
     if (sysinfo(&info) || !info.freeswap)
         return;
+    cgroup_allow_swap(&b->keeper->cgroups, b->name, true); /* by us: it may be thawed meanwhile */
     if (job_start(b->keeper, reclaim, reclaimed, xstrdup(b->name), NULL, &err))
         log_debug("its memory stays", KV("sandbox", b->id), KV("error", err.msg));
 }

@@ -86,6 +86,7 @@ extern const char *const keep_reason_names[ENDED_REASONS];
 struct keep_limit_met {
     uint32_t limit; /* enum limit_id */
     uint64_t value, use;
+    uint64_t sockets; /* of the use: what waited in sockets, if it was met by that */
 };
 
 struct keep_state {
@@ -105,6 +106,7 @@ struct keep_state {
     char unreadable[256];      /* why the keeper cannot read what it wrote of it; "": it can */
     uint32_t astray;           /* only its files were found, and nothing said that they stay */
     uint32_t flags;            /* ORDER_*, as it was asked for */
+    uint64_t socket_bytes;     /* what waited in its sockets when it was ended for that; 0 */
     struct order_mark mark;    /* whose it is */
 };
 

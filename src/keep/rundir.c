@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "keep/statedir.h"
 
-enum { LOCK_TRIES = 20, LOCK_WAIT_US = 10000 };
+enum { LOCK_TRIES = 50, LOCK_WAIT_US = 10000 };
 
 int keep_make_dirs(const char *path, mode_t mode, struct err *err)
 {

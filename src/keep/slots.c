@@ -119,7 +119,7 @@ static bool started(const struct keeper *k) { return k->net_ready.fd >= 0; }
 
 static int start_maker(struct keeper *k, struct err *err)
 {
-    if (netmaker_start(&k->net, NULL, err))
+    if (netmaker_start(&k->net, &net_configured, err))
         return -1;
     k->net_ready = (struct source){ k->net.fd, take_ready };
     return loop_add(&k->loop, &k->net_ready, EPOLLIN, err);

@@ -7,9 +7,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,19 +20,20 @@
 #include "keep/box_parts.h"
 #include "keep/keeper.h"
 
-enum { CHECK_MS = 1000 };
+enum { CHECK_MS = 1000, LOOK_FACTOR = 32 };
 
 /* The name server of every sandbox is the gateway of the sandbox network, so the file that names it
  * can be in the shared layer. */
-static const struct host_options *options(void)
+static const struct host_options *options(const struct keeper *k)
 {
-    static char resolver[INET_ADDRSTRLEN];
-    static struct host_options o = { .mirrors = true };
+    static char resolver[INET_ADDRSTRLEN], stamp[PATH_MAX];
+    static struct host_options o = { .mirrors = true, .stamp = stamp };
     struct net_plan plan;
     struct err err;
 
-    if (!o.resolver && !net_plan_init(&plan, &(struct net_options){ 0 }, &err))
+    if (!o.resolver && !net_plan_init(&plan, &net_configured, &err))
         o.resolver = inet_ntop(AF_INET, &plan.gateway.v4, resolver, sizeof(resolver));
+    snprintf(stamp, sizeof(stamp), "%s/host/changed", k->o.data_dir);
     return &o;
 }
 
@@ -65,6 +68,23 @@ static int add_lower(struct jail_stack *s, const char *path, struct err *err)
     return 0;
 }
 
+/* What /usr looks like inside; what is in its files lies in the machine's, which is the last one.
+ * An ordinary user's sandbox has that alone. */
+static int add_usr(const struct keeper *k, struct generation *g, struct err *err)
+{
+    int image;
+
+    if (!k->o.rootless && g->host.image) {
+        image = host_mount_image(&g->host, err);
+        if (image < 0)
+            return -1;
+        g->usr.lowers[g->usr.n++] = (struct jail_lower){ image, g->host.image };
+        g->usr.data = true;
+    } else if (!k->o.rootless && add_lower(&g->usr, g->host.usrfix, err))
+        return -1;
+    return add_lower(&g->usr, "/usr", err);
+}
+
 /* Opens what is there; the caller has seen to it that it is. */
 static int open_newest(struct keeper *k, struct err *err)
 {
@@ -72,12 +92,11 @@ static int open_newest(struct keeper *k, struct err *err)
     struct generation *g = xcalloc(1, sizeof(*g));
 
     g->users = 1;
-    if (host_open(dir, options(), &g->host, err)) {
+    if (host_open(dir, options(k), &g->host, err)) {
         free(g);
         return -1;
     }
-    if (add_lower(&g->root, g->host.base, err) || add_lower(&g->usr, g->host.usrfix, err) ||
-        add_lower(&g->usr, "/usr", err)) {
+    if (add_lower(&g->root, g->host.base, err) || add_usr(k, g, err)) {
         put(g);
         return -1;
     }
@@ -88,43 +107,94 @@ static int open_newest(struct keeper *k, struct err *err)
 
 int source_start(struct keeper *k, struct err *err)
 {
-    k->generation_checked = clock_ms();
+    k->generation_checked = k->generation_looked = clock_ms();
+    k->generation_look_ms = keep_limits.look_ms;
     return open_newest(k, err);
 }
 
-static int build_next(struct keeper *k, void *arg, struct err *err)
+/* Another time of change is enough: it is a part of the fingerprint. */
+static int touch_stamp(const struct keeper *k, struct err *err)
+{
+    const char *path = options(k)->stamp;
+    AUTO(closep) int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    return fd < 0 || futimens(fd, NULL) ? err_sys(err, "%s", path) : 0;
+}
+
+/* looking: a new one also where only a look at all of /usr says that it has changed. */
+static int build_next(struct keeper *k, void *looking, struct err *err)
 {
     AUTO(freep) char *dir = host_dir(k);
     struct host_template t = { 0 };
+    int r;
 
-    (void)arg;
-    if (host_open(dir, options(), &t, err))
+    if (host_open(dir, options(k), &t, err))
         return -1;
+    r = looking ? host_look(&t, options(k), err) : 0;
     host_close(&t); /* the one before goes when the reaper sees that nobody needs it */
+    if (r <= 0)
+        return r;
+    if (touch_stamp(k, err) || host_open(dir, options(k), &t, err))
+        return -1;
+    host_close(&t);
     return 0;
 }
 
-static void next_is_built(struct keeper *k, void *arg, const struct err *err)
+static bool is_newest(const struct keeper *k)
 {
+    char now[HOST_FINGERPRINT];
+    struct err ignored;
+
+    return host_fingerprint(options(k), now, &ignored) ||
+           !strcmp(now, k->generation->host.fingerprint);
+}
+
+/* Where something in /usr changes all the time it would be built all the time. */
+static void look_again_in(struct keeper *k, bool changed)
+{
+    int64_t most = keep_limits.look_ms * LOOK_FACTOR;
+
+    k->generation_look_ms = changed ? MIN(2 * k->generation_look_ms, most) : keep_limits.look_ms;
+    k->generation_looked = clock_ms();
+}
+
+static void next_is_built(struct keeper *k, void *looking, const struct err *err)
+{
+    bool changed = !is_newest(k);
     struct err e = { 0 };
 
-    (void)arg;
     k->generation_building = false;
-    if (err || open_newest(k, &e))
+    if (looking)
+        look_again_in(k, changed);
+    if (err || (changed && open_newest(k, &e)))
         log_warn("template host keeps its last generation", KV("error", err ? err->msg : e.msg));
+}
+
+static void start_building(struct keeper *k, bool looking)
+{
+    struct err err;
+    char *arg = looking ? xstrdup("looking") : NULL;
+
+    k->generation_building = !job_start(k, build_next, next_is_built, arg, NULL, &err);
 }
 
 void source_refresh(struct keeper *k)
 {
-    char now[HOST_FINGERPRINT];
-    struct err err;
-
     if (k->generation_building || clock_ms() < k->generation_checked + CHECK_MS)
         return;
     k->generation_checked = clock_ms();
-    if (host_fingerprint(options(), now, &err) || !strcmp(now, k->generation->host.fingerprint))
+    if (!is_newest(k))
+        start_building(k, false);
+}
+
+/* What somebody puts deep into /usr by hand nothing tells of, and it takes a moment to see. A
+ * keeper of one run is gone before that. */
+static void look_deeper(struct keeper *k)
+{
+    if (k->generation_building || k->o.socket >= 0 || !k->generation->host.image ||
+        clock_ms() < k->generation_looked + k->generation_look_ms)
         return;
-    k->generation_building = !job_start(k, build_next, next_is_built, NULL, NULL, &err);
+    start_building(k, true);
 }
 
 static bool is_named(void *data_dir, const char *fingerprint)
@@ -140,7 +210,7 @@ void source_sweep(const struct keeper *k)
     char now[HOST_FINGERPRINT];
     struct err err;
 
-    if (!host_fingerprint(options(), now, &err))
+    if (!host_fingerprint(options(k), now, &err))
         host_sweep(dir, now, is_named, data_dir);
 }
 
@@ -249,6 +319,7 @@ int source_open(struct box *b, struct err *err)
     if (b->template.kind != TEMPLATE_HOST)
         return 0;
     source_refresh(k);
+    look_deeper(k);
     b->generation = k->generation;
     b->generation->users++;
     return 0;

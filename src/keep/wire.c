@@ -61,6 +61,7 @@ static const struct tag_field state_fields[] = {
     TAG_ROW(23, TAG_UINT, struct keep_state, astray),
     TAG_ROW(24, TAG_STRUCT, struct keep_state, mark, .sub = order_mark_fields),
     TAG_ROW(25, TAG_UINT, struct keep_state, flags),
+    TAG_ROW(26, TAG_UINT, struct keep_state, socket_bytes),
     { 0 },
 };
 
@@ -68,6 +69,7 @@ static const struct tag_field limit_met_fields[] = {
     TAG_ROW(1, TAG_UINT, struct keep_limit_met, limit),
     TAG_ROW(2, TAG_UINT, struct keep_limit_met, value),
     TAG_ROW(3, TAG_UINT, struct keep_limit_met, use),
+    TAG_ROW(4, TAG_UINT, struct keep_limit_met, sockets),
     { 0 },
 };
 

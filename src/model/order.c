@@ -68,6 +68,35 @@ int order_add_mount(struct order *o, const char *host, const char *guest, uint32
     return 0;
 }
 
+struct str order_mount_prefix(const char *allowed, bool *group)
+{
+    struct str dir = str_of(allowed), tail = STR(":group");
+
+    *group = dir.n > tail.n && !memcmp(dir.p + dir.n - tail.n, tail.p, tail.n);
+    dir.n -= *group ? tail.n : 0;
+    while (dir.n > 1 && dir.p[dir.n - 1] == '/')
+        dir.n--;
+    return dir;
+}
+
+const char *order_mount_allowed(const char *const *list, const char *path)
+{
+    const char *found = NULL;
+    size_t longest = 0;
+    bool ignored;
+
+    for (; list && *list; list++) {
+        struct str dir = order_mount_prefix(*list, &ignored);
+
+        if (dir.n > longest && !strncmp(path, dir.p, dir.n) &&
+            (dir.n == 1 || !path[dir.n] || path[dir.n] == '/')) {
+            found = *list;
+            longest = dir.n;
+        }
+    }
+    return found;
+}
+
 static bool terminated(const char *s, size_t room) { return memchr(s, 0, room) != NULL; }
 
 bool order_id_valid(const char id[ORDER_ID])

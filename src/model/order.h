@@ -27,14 +27,17 @@ enum {                    /* flags */
        ORDER_EAGER = 8, /* answered with a connection to the guest as soon as only building is left
                            to do; if that fails, an event says why */
        ORDER_STAY = 16, /* when its first process dies by itself its files stay, and it is asleep */
-       ORDER_FLAGS = 31
+       ORDER_PING = 32, /* ping sockets can be opened inside */
+       ORDER_FLAGS = 63
 };
 
 enum {
     ORDER_MOUNT_READ_ONLY = 1,
-    ORDER_MOUNT_ROOT = 2, /* what root inside makes there is the machine's root's; private keepers
-                             only */
-    ORDER_MOUNT_FLAGS = 3
+    ORDER_MOUNT_ROOT = 2,  /* what root inside makes there is the machine's root's; private keepers
+                              only */
+    ORDER_MOUNT_GROUP = 4, /* its group is the sandbox's user's though below 1000; private keepers,
+                              and others where --allow-mount says so */
+    ORDER_MOUNT_FLAGS = 7
 };
 
 struct order_mount {
@@ -85,6 +88,13 @@ extern const struct tag_field order_fields[];
 int order_set_template(struct order *o, const char *name, struct err *err); /* ERR_NOT_FOUND */
 int order_add_mount(struct order *o, const char *host, const char *guest, uint32_t flags,
                     struct err *err);
+
+/* "DIR" or "DIR:group" as --allow-mount has it: the directory, and whether groups below 1000 that
+ * own what is mounted from there may be a sandbox's. */
+struct str order_mount_prefix(const char *allowed, bool *group);
+/* Of such a list (NULL-terminated, or NULL), the one that decides about a path: the deepest above
+ * it. NULL: none is. */
+const char *order_mount_allowed(const char *const *list, const char *path);
 
 /* Is every field within its bounds? Says which is not. */
 int order_check(const struct order *o, struct err *err);

@@ -299,8 +299,8 @@ static int stat_(struct provider *p, const char *ref, struct machine_state *out,
     }
     local_state(&reply.u.state, out);
     if (*out->unreachable)
-        return err_set(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %.160s", ref,
-                       out->unreachable);
+        return err_set_host(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %.160s", ref,
+                            out->unreachable);
     return 0;
 }
 
@@ -387,7 +387,7 @@ static int ask_socket(struct local *l, const char *ref, uint32_t port, bool v6, 
 
     if (set_ref(&q, ref, err) || ask_surely(l, &q, &reply, &fd, &n, until, NULL, err))
         return -1;
-    return n == 1 ? fd : err_set(err, ERR_UPSTREAM, "the keeper gave no connection");
+    return n == 1 ? fd : keep_no_socket(err);
 }
 
 /* One that came with the machine, if the guest has not closed it meanwhile. */
@@ -492,7 +492,7 @@ int provider_local(const struct keep_where *where, provider_event_fn *on_event, 
         if (l->refused.code)
             *err = l->refused;
         else
-            err_set(err, ERR_UNAVAILABLE, "no keeper answers in %s: %s", where->dir, last.msg);
+            err_set_host(err, ERR_UNAVAILABLE, "no keeper answers in %s: %s", where->dir, last.msg);
         local_stop(l);
         return -1;
     }

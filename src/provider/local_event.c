@@ -202,6 +202,7 @@ static void ended(struct local *l, struct machine *m, const struct keep_reply *r
     if (end->limit != LIMIT_NONE)
         e.value = limits_get(&e.state.limits, end->limit);
     e.use = end->limit == LIMIT_MEMORY ? e.state.memory_peak_bytes : e.value;
+    e.sockets = end->limit == LIMIT_MEMORY ? r->u.state.socket_bytes : 0;
     if (e.state.asleep)
         e.kind = MACHINE_DOWN;
     emit(l, &e);
@@ -224,5 +225,6 @@ void local_event(struct local *l, const struct keep_reply *r)
                                          .ref = m->ref,
                                          .limit = (enum limit_id)r->u.limit.limit,
                                          .value = r->u.limit.value,
-                                         .use = r->u.limit.use });
+                                         .use = r->u.limit.use,
+                                         .sockets = r->u.limit.sockets });
 }

@@ -60,7 +60,7 @@ static int wait_for_keeper(struct local *l, int64_t until, struct err *err)
 
     while (l->keep.fd < 0 && !l->closing)
         if (l->refused.code)
-            return err_set(err, ERR_UNAVAILABLE, "%s", l->refused.msg);
+            return err_set_host(err, ERR_UNAVAILABLE, "%s", l->refused.msg);
         else if (co_cond_wait(&l->changed, bound))
             return err_set(err, ERR_UNAVAILABLE,
                            errno == ECANCELED ? "the call was given up"
@@ -126,8 +126,8 @@ static enum ask outcome(struct ask_wait *w, const struct keep_reply *reply, stru
         return ASK_DONE;
     close_all(w->fds, w->nfds);
     /* one of the keeper's own helpers hung up: there is another at the next try */
-    err_set(err, reply->code == ERR_GONE ? ERR_UNAVAILABLE : (enum err_code)reply->code, "%s",
-            reply->message);
+    err_set_host(err, reply->code == ERR_GONE ? ERR_UNAVAILABLE : (enum err_code)reply->code, "%s",
+                 reply->message);
     err->reason = (enum err_reason)(reply->why < ERR_REASONS ? reply->why : ERR_REASON_NONE);
     return ASK_REFUSED;
 }

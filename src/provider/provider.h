@@ -55,6 +55,7 @@ struct machine_event {
     const char *ref;
     enum limit_id limit; /* LIMIT: which was met, its value, the use; ENDED: or LIMIT_NONE */
     uint64_t value, use;
+    uint64_t sockets;           /* of the use: what waited in sockets, if that was why; 0 */
     const char *reason;         /* ENDED: "request", "lifetime", "memory", "itself", "failed" */
     const char *text;           /* ENDED: a sentence */
     struct machine_state state; /* ENDED: the last */

@@ -8,6 +8,7 @@
 #include <ftw.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -162,11 +163,38 @@ static inline bool owned(const char *path, uid_t uid, gid_t gid)
     return !lstat(in(t.base, path), &st) && (geteuid() || (st.st_uid == uid && st.st_gid == gid));
 }
 
+/* What a generation says of /usr, as a directory: its image mounted, or its layer of whiteouts. */
+static inline const char *usr_of(const struct host_template *of)
+{
+    static int mount = -1;
+    static char path[32];
+
+    closep(&mount);
+    mount = -1;
+    if (!of->image)
+        return of->usrfix;
+    mount = host_mount_image(of, &err);
+    CHECK_STR(err.msg, "");
+    snprintf(path, sizeof(path), "/proc/self/fd/%d/.", mount);
+    return path;
+}
+
+/* Absent from the image; in a layer, a whiteout there or above. */
 static inline bool hidden(const char *path)
 {
+    const char *usr = usr_of(&t);
+    char *at = in(usr, path);
+    bool found = false;
     struct stat st;
 
-    return !lstat(in(t.usrfix, path), &st) && S_ISCHR(st.st_mode) && !st.st_rdev;
+    if (t.image)
+        return lstat(at, &st) && errno == ENOENT;
+    for (char *end = at + strlen(at); !found && end > at + strlen(usr); *end = 0) {
+        found = !lstat(at, &st) && S_ISCHR(st.st_mode) && !st.st_rdev;
+        while (*end != '/')
+            end--;
+    }
+    return found;
 }
 
 static inline const char *text_of(const char *layer, const char *path)
@@ -202,7 +230,8 @@ static inline int look(const char *path, const struct stat *st, int kind, struct
     buf_reserve(&text, (size_t)st->st_size + 4096);
     if (S_ISLNK(st->st_mode))
         n = readlink(path, text.data, 4096);
-    else if (S_ISREG(st->st_mode) && (fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0)
+    else if (S_ISREG(st->st_mode) && lgetxattr(path, "user.overlay.metacopy", NULL, 0) < 0 &&
+             (fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0)
         n = read(fd, text.data, (size_t)st->st_size + 1);
     if (n < 0 || strstr(path + ftw->base, canary_word) ||
         memmem(text.data, (size_t)n, canary_word, strlen(canary_word))) {
@@ -212,11 +241,16 @@ static inline int look(const char *path, const struct stat *st, int kind, struct
     return 0;
 }
 
-/* In a name, a link or the bytes of any file of both layers. */
-static inline bool appears(const char *word)
+/* In a name, a link or the bytes of any file. */
+static inline bool appears_in(const char *layer, const char *word)
 {
     canary_word = word;
-    return nftw(t.base, look, 64, FTW_PHYS) || nftw(t.usrfix, look, 64, FTW_PHYS);
+    return nftw(layer, look, 64, FTW_PHYS);
+}
+
+static inline bool appears(const char *word)
+{
+    return appears_in(t.base, word) || appears_in(usr_of(&t), word);
 }
 
 static inline int entries(void) /* of the directory of generations, temporary ones too */

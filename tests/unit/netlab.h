@@ -39,10 +39,13 @@ static struct {
 } lab;
 
 static const char *const lab_addresses[] = {
-    "203.0.113.5/24",      "169.254.169.254/32", "10.1.2.3/32",       "192.168.7.7/32",
-    "172.20.0.9/32",       "100.100.100.200/32", "192.0.0.192/32",    "198.18.0.1/32",
-    "168.63.129.16/32",    "2001:db8:5::5/64",   "fd00:ec2::254/128", "64:ff9b::a9fe:a9fe/128",
-    "2002:a01:203::1/128",
+    "11.0.113.5/24",          "169.254.169.254/32",   "10.1.2.3/32",
+    "192.168.7.7/32",         "172.20.0.9/32",        "100.100.100.200/32",
+    "192.0.0.192/32",         "198.18.0.1/32",        "168.63.129.16/32",
+    "2a0a:db8:5::5/64",       "fd00:ec2::254/128",    "64:ff9b::a9fe:a9fe/128",
+    "2002:a01:203::1/128",    "192.0.2.1/32",         "198.51.100.1/32",
+    "203.0.113.77/32",        "192.88.99.1/32",       "2001:db8:9::9/128",
+    "2a0b::5efe:909:909/128", "64:ff9b::909:909/128",
 };
 
 static inline struct net_cidr lab_cidr(const char *text)
@@ -189,9 +192,9 @@ _Noreturn static inline void lab_internet(pid_t parent, int go, int told)
 static inline void lab_connect(void)
 {
     AUTO(netlink_close) struct netlink nl = { 0 };
-    static const char *const addresses[] = { "203.0.113.1/24", "2001:db8:5::1/64" };
-    static const char *const routes[][2] = { { "0.0.0.0/0", "203.0.113.5/32" },
-                                             { "::/0", "2001:db8:5::5/128" } };
+    static const char *const addresses[] = { "11.0.113.1/24", "2a0a:db8:5::1/64" };
+    static const char *const routes[][2] = { { "0.0.0.0/0", "11.0.113.5/32" },
+                                             { "::/0", "2a0a:db8:5::5/128" } };
     unsigned char mac[NET_MAC] = { 2, 0, 0, 0, 0, 9 };
     struct err err;
     char path[64];
@@ -267,7 +270,7 @@ static inline bool lab_start(void)
                                         .bridge = "lab0",
                                         .resolv_conf = lab.resolv_conf };
     atexit(lab_end);
-    lab_write_resolv("# made by a test\nnameserver 203.0.113.5\n");
+    lab_write_resolv("# made by a test\nnameserver 11.0.113.5\n");
     CHECK(!pipe2(go, O_CLOEXEC) && !pipe2(told, O_CLOEXEC));
     lab.internet = fork();
     if (!lab.internet)

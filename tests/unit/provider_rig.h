@@ -193,7 +193,8 @@ UNUSED static struct looking listed(const char *name)
     struct looking l = { .ref = ref_of(name) };
     struct err err = { 0 };
 
-    CHECK_INT(p->ops->list(p, look, &l, &err), 0);
+    if (p->ops->list(p, look, &l, &err))
+        test_fail(__FILE__, __LINE__, "list: %s", err.msg);
     return l;
 }
 

@@ -4,11 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +19,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "jail/cgroup_files.h"
+#include "jail/rmtree.h"
 #include "test.h"
 
 enum { MIB = 1 << 20 };
@@ -291,6 +295,113 @@ TEST(memory_beyond_the_limit_ends_the_process_and_is_told)
     CHECK(u.memory_peak_bytes > 24 * MIB && u.memory_peak_bytes <= 32 * MIB);
     close(p.fd);
     finish();
+}
+
+enum { QUEUES = 24, QUEUE = 4 * MIB, QUEUES_LIMIT = 32 * MIB };
+
+/* Nobody reads what waits there; a UDP packet that is not taken is dropped. */
+static void fill_queues(void)
+{
+    static char packet[60000];
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    int sender = socket(AF_INET, SOCK_DGRAM, 0);
+    socklen_t n = sizeof(to);
+
+    for (int i = 0; i < QUEUES; i++) {
+        int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+        to.sin_port = 0;
+        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &(int){ QUEUE }, sizeof(int)) ||
+            bind(fd, (struct sockaddr *)&to, n) || getsockname(fd, (struct sockaddr *)&to, &n))
+            _exit(1);
+        for (int k = 0; k < QUEUE / (int)sizeof(packet); k++)
+            if (sendto(sender, packet, sizeof(packet), 0, (struct sockaddr *)&to, n) < 0)
+                _exit(2);
+    }
+    *shared = 1;
+    sleep(60);
+}
+
+/* What waits then, in bytes. Version 2 counts it as memory. */
+static uint64_t queued(bool limited)
+{
+    bool v2 = groups.v2[CGROUP_MEMORY];
+    uint64_t bytes = 0;
+    pid_t pid;
+
+    *shared = 0;
+    if (!limited)
+        CHECK_INT(cgroup_write(v2 ? groups.unified : groups.v1[CGROUP_MEMORY], name,
+                               v2 ? "memory.max" : "memory.kmem.tcp.limit_in_bytes", "1G"),
+                  0);
+    pid = start(fill_queues);
+    for (int i = 0; i < 5000 && !*shared; i++)
+        usleep(1000);
+    CHECK_INT(*shared, 1);
+    CHECK_INT(cgroup_read_number(v2 ? groups.unified : groups.v1[CGROUP_MEMORY], name,
+                                 v2 ? "memory.current" : "memory.kmem.tcp.usage_in_bytes", &bytes),
+              0);
+    end(pid);
+    return bytes;
+}
+
+TEST(what_waits_in_udp_sockets_is_limited)
+{
+    if (!begin(CGROUP_MEMORY))
+        return;
+    limits.memory_bytes = QUEUES_LIMIT;
+    make();
+    CHECK(queued(true) <= QUEUES_LIMIT);
+    CHECK(queued(false) > QUEUES_LIMIT); /* the control: they would hold more */
+    finish();
+}
+
+static void check_file(int dir, const char *file, const char *want)
+{
+    char text[32] = "";
+    AUTO(closep) int fd = openat(dir, file, O_RDONLY);
+
+    CHECK(fd >= 0 && read(fd, text, sizeof(text) - 1) >= 0);
+    CHECK_STR(text, want);
+}
+
+static void make_file(int dir, const char *file)
+{
+    closep(&(int){ openat(dir, file, O_WRONLY | O_CREAT | O_TRUNC, 0600) });
+}
+
+/* In a plain directory: not every machine has the controller in version 2. */
+TEST(swap_is_for_those_that_are_paused)
+{
+    char dir[] = "/tmp/test-cgroup-XXXXXX";
+    struct cgroups c = { .v1 = { -1, -1, -1, -1 }, .v2 = { [CGROUP_MEMORY] = true } };
+    AUTO(closep) int box = -1;
+    AUTO(closep) int tmp = open("/tmp", O_RDONLY | O_DIRECTORY);
+
+    CHECK(mkdtemp(dir));
+    c.unified = open(dir, O_RDONLY | O_DIRECTORY);
+    CHECK_INT(mkdirat(c.unified, "box", 0700), 0);
+    box = openat(c.unified, "box", O_RDONLY | O_DIRECTORY);
+    make_file(box, "memory.max");
+    CHECK_INT(limits_fill(&limits, NULL, &err), 0);
+    limits.memory_bytes = 32 * MIB;
+    CHECK_INT(cgroup_limit(&c, "box", &limits, NULL, &err), 0); /* no swap is accounted here */
+    check_file(box, "memory.max", "33554432");
+    make_file(box, "memory.swap.max");
+    CHECK_INT(cgroup_limit(&c, "box", &limits, NULL, &err), 0);
+    check_file(box, "memory.swap.max", "0");
+    make_file(box, "memory.swap.max");
+    cgroup_allow_swap(&c, "box", true);
+    check_file(box, "memory.swap.max", "max");
+    make_file(box, "memory.swap.max");
+    make_file(box, "cgroup.freeze");
+    CHECK_INT(cgroup_freeze_ask(&c, "box", false, &err), 0);
+    check_file(box, "memory.swap.max", "0");
+    make_file(box, "memory.swap.max");
+    CHECK_INT(cgroup_freeze_ask(&c, "box", true, &err), 0);
+    check_file(box, "memory.swap.max", "");
+    close(c.unified);
+    CHECK_INT(rmtree(tmp, dir + strlen("/tmp/")), 0);
 }
 
 TEST(processor_time_is_limited)

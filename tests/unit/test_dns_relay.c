@@ -3,6 +3,7 @@
 #include "jail/dns_message.h"
 #include "jail/dns_relay.h"
 #include "jail/dns_serve.h"
+#include "jail/walls.h"
 #include "netlab.h"
 
 static struct err err;
@@ -186,11 +187,11 @@ TEST(a_changed_resolv_conf_is_read_and_a_dead_server_passed_over)
     before = clock_ms();
     CHECK_INT(lab_inside(&s, LAB_USER, ask, &(struct ask){ "www", 1 }), DNS_SERVFAIL);
     CHECK(clock_ms() - before < 1000);
-    lab_write_resolv("nameserver 127.0.0.99\nnameserver 203.0.113.5\n");
+    lab_write_resolv("nameserver 127.0.0.99\nnameserver 11.0.113.5\n");
     usleep(1100 * 1000);
     CHECK_INT(lab_inside(&s, LAB_USER, ask, &(struct ask){ "www", 1 }), 100);
     CHECK_INT(lab_inside(&s, LAB_USER, ask, &(struct ask){ "www", 1, .tcp = true }), 100);
-    lab_write_resolv("nameserver 203.0.113.5\n");
+    lab_write_resolv("nameserver 11.0.113.5\n");
     stop();
 }
 
@@ -234,7 +235,75 @@ TEST(the_relay_has_no_privileges)
     CHECK(strstr(status, "CapEff:\t0000000000000000") != NULL);
     CHECK(strstr(status, "CapPrm:\t0000000000000000") != NULL);
     CHECK(strstr(status, "NoNewPrivs:\t1") != NULL);
+    CHECK(strstr(status, WALLS_SANITIZED ? "Seccomp:\t0" : "Seccomp:\t2") != NULL);
     stop();
+}
+
+/* ---- its parent ---- */
+
+static struct dns_relay relay;
+static struct net_plan plan;
+static int line;
+
+static bool begin_line(void)
+{
+    int pair[2];
+
+    if (!lab_start())
+        return false;
+    CHECK_INT(net_plan_init(&plan, &lab.options, &err), 0);
+    CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
+    relay = (struct dns_relay){ .line = pair[0] };
+    line = pair[1];
+    return true;
+}
+
+static int word(char c)
+{
+    CHECK_INT(send(line, &c, 1, 0), 1);
+    return dns_relay_answer(&relay, &plan);
+}
+
+TEST(the_parent_says_what_resolv_conf_names)
+{
+    struct dns_answer a;
+    struct addr want;
+    int fds[2];
+    size_t n = 2;
+
+    if (!begin_line())
+        return;
+    lab_write_resolv("nameserver 11.0.113.9\nnameserver 11.0.113.5\n");
+    CHECK_INT(word(DNS_ASK_SERVERS), 0);
+    CHECK_INT(fdpass_recv(line, &a, sizeof(a), fds, &n, MSG_DONTWAIT), sizeof(a));
+    CHECK_INT(n, 0);
+    CHECK_INT(a.error, 0);
+    CHECK_INT(a.servers.n, 2);
+    lab_address(&want, "11.0.113.9", 53);
+    CHECK(!memcmp(&want.sa, &a.servers.item[0].sa, want.len));
+    lab_write_resolv("nameserver 11.0.113.5\n");
+    CHECK_INT(word(DNS_ASK_PORTS), 0); /* no such address here: an error, and no descriptor */
+    n = 2;
+    CHECK_INT(fdpass_recv(line, &a, sizeof(a), fds, &n, MSG_DONTWAIT), sizeof(a));
+    CHECK_INT(a.error, EADDRNOTAVAIL);
+    CHECK_INT(n, 0);
+    close(line), close(relay.line);
+}
+
+TEST(a_relay_that_asks_as_none_does_is_given_up)
+{
+    int asked = 0;
+
+    if (!begin_line())
+        return;
+    while (!word(DNS_ASK_SERVERS) && asked < 1000) /* nobody reads: no answer is waited for */
+        asked++;
+    CHECK(asked >= 50 && asked < 1000);
+    relay.said = 0;
+    CHECK_INT(word('x'), -1);
+    close(line);
+    CHECK_INT(dns_relay_answer(&relay, &plan), -1); /* its end */
+    close(relay.line);
 }
 
 static int ask_until_answered(const struct net_slot *slot)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -124,6 +125,52 @@ TEST(more_descriptors_than_room_are_refused_whole_and_closed)
     CHECK_INT(n, 1);
     close_many(out, n);
     close_many(fds, 5);
+    close_pair();
+}
+
+/* Everything below the limit is open, but so many. */
+static rlim_t leave_room(rlim_t room)
+{
+    struct rlimit l;
+    rlim_t before;
+    int top = dup(0);
+
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &l), 0);
+    before = l.rlim_cur;
+    l.rlim_cur = (rlim_t)top + room; /* the lowest free one, so all below it are taken */
+    close(top);
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &l), 0);
+    return before;
+}
+
+TEST(a_process_that_may_open_no_more_gets_the_record_without_its_descriptors)
+{
+    char got[8];
+    int fds[3], out[4];
+    int before;
+
+    connect_pair(SOCK_SEQPACKET);
+    open_many(fds, 3);
+    before = open_descriptors();
+    for (rlim_t room = 0; room < 3; room++) { /* a part of them is none */
+        struct rlimit l;
+        size_t n = 4;
+        rlim_t limit;
+
+        CHECK_INT(fdpass_send(pair[0], "first", 5, fds, 3, 0), 5);
+        CHECK_INT(fdpass_send(pair[0], "next", 4, NULL, 0, 0), 4);
+        limit = leave_room(room);
+        CHECK_INT(fdpass_recv(pair[1], got, sizeof(got), out, &n, 0), 5);
+        CHECK_INT(n, 0);
+        CHECK(!memcmp(got, "first", 5));
+        CHECK_INT(open_descriptors(), before);
+        n = 4;
+        CHECK_INT(fdpass_recv(pair[1], got, sizeof(got), out, &n, 0), 4);
+        CHECK_INT(getrlimit(RLIMIT_NOFILE, &l), 0);
+        l.rlim_cur = limit;
+        CHECK_INT(setrlimit(RLIMIT_NOFILE, &l), 0);
+    }
+    close_many(fds, 3);
     close_pair();
 }
 

@@ -1,5 +1,8 @@
 /* test_host.c - template host from a made-up machine: what comes along and what does not. */
+#include <limits.h>
+
 #include "host_fixture.h"
+#include "jail/host_build.h"
 
 /* One marker in every place where a machine keeps something of its own. */
 static void plant(void)
@@ -233,16 +236,16 @@ TEST(what_is_not_for_everybody_in_usr_is_hidden)
         { "usr/lib/run-only", 04711, false },
         { "usr/lib/public", 0644, false },
         { "usr/local/etc", 0, true }, /* 0: made by one of its files */
-        { "usr/local/etc/app.conf", 0644, false },
-        { "usr/etc/npmrc", 0644, false },
+        { "usr/local/etc/app.conf", 0644, true },
+        { "usr/etc/npmrc", 0644, true },
         { "usr/etc", 0, true },
-        { "usr/lib/credstore.encrypted/x", 0644, false },
+        { "usr/lib/credstore.encrypted/x", 0644, true },
         { "usr/lib/credstore.encrypted", 0, true },
-        { "usr/src/linux/certs/signing_key.pem", 0644, false },
+        { "usr/src/linux/certs/signing_key.pem", 0644, true },
         { "usr/src", 0, true },
-        { "usr/share/polkit-1/rules.d/x", 0644, false },
+        { "usr/share/polkit-1/rules.d/x", 0644, true },
         { "usr/share/polkit-1/rules.d", 0, true },
-        { "usr/lib/ssl/private/x", 0644, false },
+        { "usr/lib/ssl/private/x", 0644, true },
         { "usr/lib/ssl/private", 0, true },
         { "usr/lib/ssl/openssl.cnf", 0644, false },
         { "usr/local/app/.env", 0644, true },
@@ -260,9 +263,12 @@ TEST(what_is_not_for_everybody_in_usr_is_hidden)
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
         if (files[i].mode)
             put(files[i].path, files[i].mode, HELLO);
+    put("usr/lib/run-only", 04711, "\177ELF of " HELLO);
+    put("usr/lib/run-only-script", 0711, "#!/bin/sh");
     put("usr/lib/secret-dir/public", 0644, HELLO);
     put_dir("usr/lib/secret-dir", 0700);
     put_dir("usr/local/app", 0775);
+    put_dir("usr/lib/list-only", 0754);
     CHECK_INT(mkfifo(in(machine, "usr/lib/fifo"), 0666), 0);
     MUST_OPEN(0);
     CHECK(t.whiteouts);
@@ -270,13 +276,17 @@ TEST(what_is_not_for_everybody_in_usr_is_hidden)
         printf("# %s\n", files[i].path);
         CHECK_INT(hidden(files[i].path + strlen("usr/")), files[i].hide);
     }
-    CHECK(hidden("lib/secret-dir"));
+    CHECK(hidden("lib/secret-dir/public"));
+    CHECK(hidden("lib/list-only"));
     CHECK(hidden("lib/fifo"));
+    CHECK(hidden("lib/run-only-script") == !!t.image); /* in a layer the live one shows */
+    if (t.image)
+        CHECK_STR(text_of(usr_of(&t), "lib/run-only"), "\177ELF of " HELLO);
     /* a directory of two layers has the attributes of the upper one */
-    CHECK_INT(mode_of(t.usrfix, "local/app"), 0775);
-    CHECK_INT(mode_of(t.usrfix, "lib"), 0755);
-    CHECK_STR(text_of(t.usrfix, "sbin/policy-rc.d"), "#!/bin/sh\nexit 101\n");
-    CHECK_INT(mode_of(t.usrfix, "sbin/policy-rc.d"), 0755);
+    CHECK_INT(mode_of(usr_of(&t), "local/app"), 0775);
+    CHECK_INT(mode_of(usr_of(&t), "lib"), 0755);
+    CHECK_STR(text_of(usr_of(&t), "sbin/policy-rc.d"), "#!/bin/sh\nexit 101\n");
+    CHECK_INT(mode_of(usr_of(&t), "sbin/policy-rc.d"), 0755);
     MUST_OPEN(.hide_local = true);
     CHECK(hidden("local") && hidden("src"));
 }
@@ -363,7 +373,7 @@ TEST(a_machine_with_a_bin_of_its_own_has_it_copied)
     CHECK(strstr(text_of(t.base, "etc/passwd"), "user:x:1000:1000::/home/user:/bin/sh\n"));
     CHECK_INT(mode_of(t.base, "etc/shadow"), 0600); /* there is no group for it */
     CHECK(!exists(t.base, "etc/pam.d") && !exists(t.base, "etc/apt"));
-    CHECK(!exists(t.usrfix, "sbin"));
+    CHECK(!exists(usr_of(&t), "sbin/policy-rc.d"));
     CHECK(!appears(CANARY));
 }
 
@@ -388,4 +398,38 @@ TEST(a_machine_without_programs_in_usr_is_refused_with_a_reason)
     CHECK_INT(open_with((struct host_options){ 0 }), -1);
     CHECK_INT(err.code, ERR_UNSUPPORTED);
     CHECK_INT(entries(), 0);
+}
+
+static int keep_longest(void *arg, const struct host_entry *e, struct err *ignored)
+{
+    size_t *longest = arg;
+
+    (void)ignored;
+    *longest = MAX(*longest, strlen(e->path));
+    return 1;
+}
+
+TEST(what_no_path_can_name_is_passed_over)
+{
+    char place[] = "/tmp/cove-deep-XXXXXX", name[251] = { 0 };
+    size_t longest = 0;
+    int at, next;
+
+    memset(name, 'd', sizeof(name) - 1);
+    CHECK(mkdtemp(place) != NULL);
+    at = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < 20; i++, at = next) { /* 5,000 bytes */
+        CHECK_INT(mkdirat(at, name, 0755), 0);
+        next = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        CHECK(next >= 0);
+        close(at);
+    }
+    close(at);
+    at = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK_INT(host_walk(at, "", keep_longest, &longest, &err), 0);
+    CHECK(longest > 15 * sizeof(name) && longest + 1 < PATH_MAX);
+    close(at);
+    at = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK_INT(rmtree(at, strrchr(place, '/') + 1), 0);
+    close(at);
 }

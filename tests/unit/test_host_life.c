@@ -42,6 +42,14 @@ TEST(a_generation_is_found_again_while_the_machine_stays_as_it_is)
     CHECK_INT(host_fingerprint(&o, now, &err), 0);
     CHECK(strcmp(now, first));
     snprintf(first, sizeof(first), "%s", now);
+    put("usr/local/lib/python3/dist-packages/module.py", 0644, "pip");
+    CHECK_INT(host_fingerprint(&o, now, &err), 0);
+    CHECK(strcmp(now, first));
+    snprintf(first, sizeof(first), "%s", now);
+    put("usr/local/lib/python3/dist-packages/another.py", 0644, "pip");
+    CHECK_INT(host_fingerprint(&o, now, &err), 0);
+    CHECK(strcmp(now, first));
+    snprintf(first, sizeof(first), "%s", now);
     put("etc/passwd", 0644, "root:x:0:0::/root:/bin/sh\nnew:x:77:77::/:/\n");
     CHECK_INT(host_fingerprint(&o, now, &err), 0);
     CHECK(strcmp(now, first));
@@ -49,6 +57,38 @@ TEST(a_generation_is_found_again_while_the_machine_stays_as_it_is)
     CHECK_STR(t.fingerprint, now);
     CHECK(strstr(text_of(t.base, "etc/passwd"), "new:x:77"));
     CHECK_INT(entries(), 2);
+}
+
+/* What others cannot read may come and go: it is in no generation. */
+TEST(a_look_sees_what_the_fingerprint_does_not)
+{
+    char first[HOST_FINGERPRINT], now[HOST_FINGERPRINT];
+    struct host_options o;
+
+    debian();
+    put("usr/share/deep/er/file", 0644, "one");
+    put("usr/share/deep/er/link-to", 0644, "one");
+    MUST_OPEN(0);
+    options(&o);
+    CHECK_INT(host_fingerprint(&o, first, &err), 0);
+    CHECK_INT(host_look(&t, &o, &err), 0);
+    put("usr/share/deep/er/closed", 0600, CANARY);
+    CHECK_INT(host_look(&t, &o, &err), 0);
+    CHECK_INT(chmod(in(machine, "usr/share/deep/er/closed"), 0644), 0);
+    CHECK_INT(host_look(&t, &o, &err), 1);
+    CHECK_INT(unlink(in(machine, "usr/share/deep/er/closed")), 0);
+    CHECK_INT(host_look(&t, &o, &err), 0);
+    put("usr/share/deep/er/file", 0644, "another");
+    CHECK_INT(host_look(&t, &o, &err), 1);
+    MUST_OPEN(0); /* still the same */
+    CHECK_INT(host_look(&t, &o, &err), 1);
+    CHECK_INT(host_fingerprint(&o, now, &err), 0);
+    CHECK_STR(now, first);
+    o.stamp = in(machine, "stamp");
+    CHECK_INT(host_fingerprint(&o, first, &err), 0);
+    put("stamp", 0600, "");
+    CHECK_INT(host_fingerprint(&o, now, &err), 0);
+    CHECK(strcmp(now, first));
 }
 
 TEST(every_option_is_part_of_the_fingerprint)
@@ -168,7 +208,7 @@ static pid_t builder(void)
         fflush(stdout);
         _exit(1);
     }
-    _exit(!exists(mine.base, "etc/passwd") || !exists(mine.usrfix, "sbin/policy-rc.d"));
+    _exit(!exists(mine.base, "etc/passwd") || !exists(usr_of(&mine), "sbin/policy-rc.d"));
 }
 
 TEST(builders_side_by_side_do_not_spoil_each_other)
@@ -198,7 +238,7 @@ TEST(a_builder_killed_at_any_moment_leaves_nothing_half_made)
         CHECK_INT(waitpid(pid, NULL, 0), pid);
         MUST_OPEN(0); /* complete, whoever built it */
         CHECK(exists(t.base, "var/lib/dpkg/status"));
-        CHECK(exists(t.usrfix, "sbin/policy-rc.d"));
+        CHECK(exists(usr_of(&t), "sbin/policy-rc.d"));
         host_close(&t);
         host_sweep(dir, NULL, NULL, NULL);
         CHECK_INT(entries(), 0);
@@ -405,7 +445,7 @@ TEST(the_machine_itself_makes_a_template)
     CHECK_INT(dangling, 0);
     /* the machine's name, unless it is a word that stands in every system */
     if (!gethostname(name, sizeof(name)) && strlen(name) > 8)
-        CHECK(!appears(name));
+        CHECK(!appears_in(t.base, name));
     check_conffiles();
     check_with_the_machines_tools(&o);
 }

@@ -98,7 +98,7 @@ static int sees_only_lo(const void *arg)
     struct if_nameindex *all = if_nameindex();
     static const struct lab_target lo = { .ip = "127.0.0.1", .port = 9 },
                                    lo6 = { .ip = "::1", .port = 9 },
-                                   far = { .ip = "203.0.113.5", .port = 7 };
+                                   far = { .ip = "11.0.113.5", .port = 7 };
 
     (void)arg;
     if (!all || strcmp(all[0].if_name, "lo") || all[1].if_index)
@@ -127,6 +127,16 @@ TEST(a_sandbox_without_network_has_lo_and_nothing_else)
     CHECK_INT(if_nametoindex("lab0"), 0); /* nobody asked for the network */
 }
 
+static int cannot_ping(const void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 2; i++)
+        if (socket(i ? AF_INET6 : AF_INET, SOCK_DGRAM, i ? IPPROTO_ICMPV6 : IPPROTO_ICMP) >= 0 ||
+            errno != EACCES)
+            return 1;
+    return 0;
+}
+
 static int pings_and_binds(const void *arg)
 {
     struct sockaddr_in lo = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -146,7 +156,7 @@ static int pings_and_binds(const void *arg)
     return bind(fd, (struct sockaddr *)&lo, sizeof(lo)) || listen(fd, 1) ? 3 : 0;
 }
 
-TEST(ping_and_port_80_work_for_root_and_user_of_the_first_and_the_last_range)
+TEST(port_80_and_ping_where_it_is_asked_for_work_for_root_and_user_of_every_range)
 {
     static const uint32_t indexes[] = { 0, 20480, NET_INDEXES - 1 };
     struct netmaker m;
@@ -157,6 +167,9 @@ TEST(ping_and_port_80_work_for_root_and_user_of_the_first_and_the_last_range)
     CHECK_INT(netmaker_start(&m, &lab.options, &err), 0);
     for (size_t i = 0; i < ARRAY_LEN(indexes); i++) {
         lab_slot(&m, NET_NONE, indexes[i], &s);
+        CHECK_INT(lab_inside(&s, LAB_ROOT, cannot_ping, NULL), 0);
+        CHECK_INT(lab_inside(&s, LAB_USER, cannot_ping, NULL), 0);
+        CHECK_INT(net_allow_ping(s.ns, &err), 0);
         CHECK_INT(lab_inside(&s, LAB_ROOT, pings_and_binds, NULL), 0);
         CHECK_INT(lab_inside(&s, LAB_USER, pings_and_binds, NULL), 0);
         net_slot_release(&s);

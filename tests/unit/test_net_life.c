@@ -20,7 +20,7 @@ static bool start_two(struct netmaker *m, struct netmaker *n, struct net_slot *a
 
 TEST(two_keepers_share_the_bridge_and_the_last_removes_it)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     struct netmaker m, n;
     struct net_slot a, b;
 
@@ -81,7 +81,7 @@ TEST(a_killed_keeper_leaves_nothing)
 
 TEST(a_sandbox_that_outlives_its_keeper_keeps_its_network_and_is_adopted)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     struct net_slot s = { .ns = -1, .index = 6 };
     struct netmaker m;
     pid_t pid;
@@ -106,7 +106,7 @@ TEST(a_sandbox_that_outlives_its_keeper_keeps_its_network_and_is_adopted)
 
 TEST(what_was_left_by_a_crash_of_everything_is_used_again)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     struct netmaker m;
     struct net_slot s;
 
@@ -213,7 +213,7 @@ TEST(what_a_maker_made_and_nobody_took_goes_with_it)
 
 TEST(a_reloaded_host_firewall_does_not_open_the_sandboxes)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     struct netmaker m, n;
     struct net_slot a, b;
     int64_t until;
@@ -226,7 +226,7 @@ TEST(a_reloaded_host_firewall_does_not_open_the_sandboxes)
         while (!(is_known("10.201.0.3") && is_known("10.201.0.4")) && clock_ms() < until)
             usleep(5000);
         lab_check_refused(&a, lab_tcp, "10.1.2.3", 7);
-        lab_check_refused(&b, lab_tcp, "203.0.113.1", 7);
+        lab_check_refused(&b, lab_tcp, "11.0.113.1", 7);
         CHECK_INT(lab_inside(&a, LAB_ROOT, lab_tcp, &there), 0);
         CHECK_INT(lab_inside(&b, LAB_ROOT, lab_tcp, &there), 0);
     }
@@ -239,7 +239,7 @@ TEST(a_reloaded_host_firewall_does_not_open_the_sandboxes)
 
 TEST(a_deleted_bridge_is_made_again_for_the_next_sandbox)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     AUTO(netlink_close) struct netlink nl = { 0 };
     struct netmaker m;
     struct net_slot a, b;

@@ -18,11 +18,14 @@ static void check_silent(const struct net_slot *s, const char *ip)
 TEST(an_open_sandbox_reaches_the_internet_with_the_hosts_address)
 {
     static const struct lab_target v4 = {
-        .ip = "203.0.113.5", .port = 7, .want = "::ffff:203.0.113.1", .wait_ms = LAB_MS
+        .ip = "11.0.113.5", .port = 7, .want = "::ffff:11.0.113.1", .wait_ms = LAB_MS
     };
     static const struct lab_target v6 = {
-        .ip = "2001:db8:5::5", .port = 7, .want = "2001:db8:5::1", .wait_ms = LAB_MS
+        .ip = "2a0a:db8:5::5", .port = 7, .want = "2a0a:db8:5::1", .wait_ms = LAB_MS
     };
+    static const struct lab_target nat64 = { .ip = "64:ff9b::909:909",
+                                             .port = 7,
+                                             .wait_ms = LAB_MS };
     struct netmaker m;
     struct net_slot s;
 
@@ -40,6 +43,7 @@ TEST(an_open_sandbox_reaches_the_internet_with_the_hosts_address)
     CHECK_INT(lab_inside(&s, LAB_USER, lab_udp, &v4), 0);
     CHECK_INT(lab_inside(&s, LAB_USER, lab_tcp, &v6), 0);
     CHECK_INT(lab_inside(&s, LAB_USER, lab_udp, &v6), 0);
+    CHECK_INT(lab_inside(&s, LAB_USER, lab_tcp, &nat64), 0);
     net_slot_release(&s);
     lab_stop(&m);
     lab_check_nothing_left();
@@ -59,11 +63,17 @@ TEST(private_networks_metadata_and_the_host_refuse_at_once)
         "fd00:ec2::254",
         "64:ff9b::a9fe:a9fe",
         "2002:a01:203::1",
+        "192.0.2.1",
+        "198.51.100.1",
+        "203.0.113.77",
+        "192.88.99.1",
+        "2001:db8:9::9",
+        "2a0b::5efe:909:909",
         "::ffff:169.254.169.254",
         "240.0.0.1",
         /* the host: its address outside, the gateway, each in both families */
-        "203.0.113.1",
-        "2001:db8:5::1",
+        "11.0.113.1",
+        "2a0a:db8:5::1",
         "10.201.0.1",
         "fd63:6f76:ac9::1",
     };
@@ -98,11 +108,11 @@ TEST(what_the_operator_allows_is_reached_but_never_the_host)
     if (!lab_start())
         return;
     o = lab.options;
-    o.allow = "10.1.0.0/16,203.0.113.0/24,fd00:ec2::/32,10.201.0.0/16";
+    o.allow = "10.1.0.0/16,11.0.113.0/24,fd00:ec2::/32,10.201.0.0/16";
     CHECK_INT(netmaker_start(&m, &o, &err), 0);
     lab_slot(&m, NET_OPEN, 1, &s);
     CHECK_INT(lab_inside(&s, LAB_ROOT, lab_tcp, &there), 0);
-    lab_check_refused(&s, lab_tcp, "203.0.113.1", 7);
+    lab_check_refused(&s, lab_tcp, "11.0.113.1", 7);
     lab_check_refused(&s, lab_tcp, "10.201.0.1", 7);
     lab_check_refused(&s, lab_tcp, "10.201.0.4", 7);
     lab_check_refused(&s, lab_tcp, "192.168.7.7", 7);
@@ -186,15 +196,15 @@ static int forge_mac(const void *arg)
 TEST(forged_addresses_are_dropped_at_the_port)
 {
     static const struct lab_target honest = {
-        .ip = "203.0.113.5", .port = 7, .from = "10.201.0.10", .wait_ms = LAB_MS
+        .ip = "11.0.113.5", .port = 7, .from = "10.201.0.10", .wait_ms = LAB_MS
     };
     static const struct lab_target stranger = {
-        .ip = "203.0.113.5", .port = 7, .from = "10.201.9.9", .wait_ms = 300
+        .ip = "11.0.113.5", .port = 7, .from = "10.201.9.9", .wait_ms = 300
     };
     static const struct lab_target neighbour = {
-        .ip = "203.0.113.5", .port = 7, .from = "10.201.0.11", .wait_ms = 300
+        .ip = "11.0.113.5", .port = 7, .from = "10.201.0.11", .wait_ms = 300
     };
-    static const struct lab_target other_mac = { .ip = "203.0.113.5", .port = 7, .wait_ms = 300 };
+    static const struct lab_target other_mac = { .ip = "11.0.113.5", .port = 7, .wait_ms = 300 };
     struct netmaker m;
     struct net_slot a, b;
 
@@ -216,7 +226,7 @@ TEST(forged_addresses_are_dropped_at_the_port)
 
 TEST(a_released_sandbox_is_forgotten_and_its_number_used_again)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     struct netmaker m;
     struct net_slot s, keeps;
     int64_t until;
@@ -272,7 +282,7 @@ static bool remembered(const char *ip)
 
 TEST(flows_of_the_last_owner_of_an_address_are_forgotten)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     struct netmaker m;
     struct net_slot s;
 
@@ -295,7 +305,7 @@ TEST(flows_of_the_last_owner_of_an_address_are_forgotten)
 
 TEST(only_an_address_that_opened_a_flow_is_noted_until_its_next_owner)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     struct netmaker m;
     struct net_slot quiet, s;
 
@@ -321,7 +331,7 @@ TEST(only_an_address_that_opened_a_flow_is_noted_until_its_next_owner)
 
 TEST(flows_that_are_older_than_the_filter_are_forgotten_too)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     struct netmaker m;
     struct net_slot s;
 
@@ -347,7 +357,7 @@ TEST(flows_that_are_older_than_the_filter_are_forgotten_too)
 
 TEST(a_set_that_somebody_emptied_counts_as_unknown)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     struct netmaker m;
     struct net_slot s;
 
@@ -390,16 +400,18 @@ TEST(a_network_that_overlaps_a_route_or_a_foreign_interface_is_refused)
     if (!lab_start())
         return;
     o = lab.options;
-    o.subnet = "203.0.0.0/16";
+    o.subnet = "11.0.0.0/16";
     check_no_slot(&o,
-                  "the sandbox network 203.0.0.0/16 overlaps this host's route to 203.0.113.0/24: "
-                  "set network.subnet");
+                  "the sandbox network 11.0.0.0/16 overlaps this host's route to 11.0.113.0/24: "
+                  "move it with --set network.subnet=10.202.0.0/16");
+    CHECK_INT(err.code, ERR_UNAVAILABLE); /* and not one number's that is taken */
     lab_check_nothing_left();
     c = lab_cidr("10.77.0.1/24");
     CHECK_INT(netlink_open(&nl, NETLINK_ROUTE, &err), 0);
     CHECK_INT(net_link_add_bridge(&nl, "lab0", mac), 0);
     CHECK_INT(net_link_add_address(&nl, if_nametoindex("lab0"), &c), 0);
     check_no_slot(&lab.options, "there is an interface lab0 already");
+    CHECK_INT(err.code, ERR_UNAVAILABLE);
     CHECK(if_nametoindex("lab0") != 0); /* it is not ours to delete */
     CHECK_INT(net_link_delete(&nl, if_nametoindex("lab0")), 0);
     lab_check_nothing_left();
@@ -407,7 +419,7 @@ TEST(a_network_that_overlaps_a_route_or_a_foreign_interface_is_refused)
 
 static int has_no_v6(const void *arg)
 {
-    struct lab_target t = { .ip = "2001:db8:5::5", .port = 7, .wait_ms = 1000 };
+    struct lab_target t = { .ip = "2a0a:db8:5::5", .port = 7, .wait_ms = 1000 };
 
     (void)arg;
     return lab_tcp(&t);
@@ -415,7 +427,7 @@ static int has_no_v6(const void *arg)
 
 TEST(without_a_route_to_the_ipv6_internet_sandboxes_have_none)
 {
-    static const struct lab_target there = { .ip = "203.0.113.5", .port = 7, .wait_ms = LAB_MS };
+    static const struct lab_target there = { .ip = "11.0.113.5", .port = 7, .wait_ms = LAB_MS };
     AUTO(netlink_close) struct netlink nl = { 0 };
     union netlink_request r;
     struct rtmsg *route;
@@ -425,7 +437,7 @@ TEST(without_a_route_to_the_ipv6_internet_sandboxes_have_none)
 
     if (!lab_start())
         return;
-    via = lab_cidr("2001:db8:5::5/128");
+    via = lab_cidr("2a0a:db8:5::5/128");
     all = lab_cidr("::/0");
     CHECK_INT(netlink_open(&nl, NETLINK_ROUTE, &err), 0);
     route = netlink_begin(&r, RTM_DELROUTE, 0, sizeof(*route));

@@ -1,5 +1,6 @@
 /* test_provider_local.c - the provider of this computer while its keeper comes and goes. */
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "provider_rig.h"
@@ -112,6 +113,31 @@ LOCAL(what_was_found_by_its_files_alone_has_not_ended)
     CHECK(state.astray && state.asleep);
     CHECK_INT(p->ops->destroy(p, ref_of("stray"), &err), 0);
     CHECK(find_event(MACHINE_ENDED, ref_of("stray")));
+}
+
+/* As a server is while strangers hold all the connections there may be. */
+LOCAL(a_full_table_is_the_error_of_a_request_and_not_the_keepers_end)
+{
+    struct machine_state state;
+    struct rlimit before, full;
+    struct err err = { 0 };
+    int top;
+
+    must_make("s1");
+    check_guest("s1"); /* the connection that came with it is used up */
+    top = dup(0);
+    close(top);
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &before), 0);
+    full = (struct rlimit){ (rlim_t)top, before.rlim_max };
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &full), 0);
+    CHECK_INT(p->ops->dial(p, ref_of("s1"), OPEN_PORT, co_in(WAIT_MS), &err), -1);
+    CHECK_INT(err.code, ERR_UNAVAILABLE);
+    CHECK(strstr(err.msg, "RLIMIT_NOFILE"));
+    CHECK_INT(make("s2", &state, &err), 0); /* its first connection is lost, it is not */
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK_INT(count_events(MACHINE_LOST), 0);
+    check_guest("s1");
+    check_guest("s2");
 }
 
 static int made;

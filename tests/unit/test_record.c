@@ -117,7 +117,7 @@ TEST(the_fields_of_a_creation_are_bounded)
     check_refused("field 'network': no mode 2");
     fresh(KEEP_CREATE);
     r.u.create.flags = ORDER_FLAGS + 1;
-    check_refused("field 'flags': unknown bits 0x20");
+    check_refused("field 'flags': unknown bits 0x40");
     fresh(KEEP_CREATE);
     r.u.create.limits.memory_bytes = 1;
     CHECK_INT(record_check(&r, &err), -1);

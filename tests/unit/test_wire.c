@@ -24,7 +24,7 @@ static void fresh(enum keep_verb verb)
         q.u.create = (struct order){ .template = "host",
                                      .limits = { .memory_bytes = 64 << 20, .lifetime_ms = 5000 },
                                      .network = ORDER_NET_OPEN,
-                                     .flags = ORDER_STRICT | ORDER_STAY };
+                                     .flags = ORDER_STRICT | ORDER_STAY | ORDER_PING };
         CHECK_INT(order_add_mount(&q.u.create, "/srv", "/data", ORDER_MOUNT_READ_ONLY, &err), 0);
     }
     if (verb == KEEP_RESTORE)
@@ -159,10 +159,12 @@ TEST(every_reply_comes_back_in_every_version)
         CHECK(!memcmp(&said.u.state, &reply.u.state, sizeof(said.u.state)));
         reply.u.state.mark = a_mark;
         reply.u.state.flags = ORDER_STAY;
+        reply.u.state.socket_bytes = 7 << 20;
         reply.u.state.astray = 1;
         send_reply(v);
         check_mark(&said.u.state.mark, &a_mark);
         CHECK_INT(said.u.state.flags, v == 2 ? 0 : ORDER_STAY);
+        CHECK_INT(said.u.state.socket_bytes, v == 2 ? 0 : 7 << 20);
         CHECK_INT(said.u.state.astray, v > 2);
         fill_state(&reply.u.state);
         reply.kind = KEEP_ENDED;
@@ -171,9 +173,10 @@ TEST(every_reply_comes_back_in_every_version)
         send_reply(v);
         CHECK(!memcmp(&said.u.state, &reply.u.state, sizeof(said.u.state)));
         reply = (struct keep_reply){ .kind = KEEP_LIMIT_MET, .id = "a" };
-        reply.u.limit = (struct keep_limit_met){ LIMIT_DISK, 1, 2 };
+        reply.u.limit = (struct keep_limit_met){ LIMIT_DISK, 1, 2, 3 };
         send_reply(v);
         CHECK(said.u.limit.limit == LIMIT_DISK && said.u.limit.use == 2);
+        CHECK_INT(said.u.limit.sockets, v == 2 ? 0 : 3); /* that release knew none */
         reply = (struct keep_reply){ .kind = KEEP_REPLY, .verb = KEEP_LIST };
         reply.u.list.count = KEEP_LISTED;
         for (int i = 0; i < KEEP_LISTED; i++)
