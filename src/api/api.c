@@ -6,12 +6,15 @@
 
 #include "api/parse.h"
 #include "api/tables.h"
+#include "base/log.h"
+#include "io/forwarded.h"
 
 /* Searched in this order: /sandboxes/metrics comes before /sandboxes/{sandboxID}. */
 #define NATIVE                                                                                     \
     e2b_create_routes, e2b_watch_routes, e2b_sandbox_routes, e2b_pause_routes, native_box_routes,  \
         e2b_template_routes, e2b_later_routes, native_watch_routes, native_process_routes,         \
-        native_user_routes, native_orphan_routes, api_tunnel_routes, api_system_routes
+        native_user_routes, native_orphan_routes, native_port_routes, api_tunnel_routes,           \
+        api_system_routes
 
 const struct route *const native_tables[] = { NATIVE, NULL };
 const struct route *const api_tables[] = { contract_box_routes,
@@ -27,6 +30,14 @@ struct api *api_of(struct call *c) { return c->server->ctx; }
 struct actor *api_actor(struct call *c) { return c->user; }
 
 /* ---- who asks ---- */
+
+const char *api_client(struct call *c)
+{
+    char *out = arena_alloc(&c->arena, FORWARDED_ADDRESS);
+
+    forwarded_client(&c->head, conn_peer(c->conn), api_of(c)->proxies, out);
+    return out;
+}
 
 struct str api_credential(const struct call *c)
 {
@@ -74,12 +85,33 @@ int api_before(struct call *c, struct err *err)
     return 0;
 }
 
+static bool may_show(const void *control, struct str path)
+{
+    return control_may_show(control, path);
+}
+
+const char *api_public_text(struct call *c, const char *text)
+{
+    char out[sizeof(((struct err *)0)->msg) * 2];
+
+    if (!text || !strchr(text, '/') || (api_actor(c) && api_actor(c)->admin))
+        return text;
+    err_hide_paths(text, may_show, api_of(c)->control, out, sizeof(out));
+    return arena_strdup(&c->arena, str_of(out));
+}
+
 /* The Python SDK repeats a bare 429, 502, 503 or 504 three times, creations too. That is right only
  * where nothing was done and a moment helps. */
-void api_failing(struct call *c, const struct err *err)
+void api_failing(struct call *c, struct err *err)
 {
     int status = err_status(err->code);
+    const char *told = err->host ? api_public_text(c, err->msg) : err->msg;
 
+    if (strcmp(told, err->msg) != 0) {
+        log_warn("a client was told an error without the paths in it", KV("id", call_id(c)),
+                 KV("user", api_actor(c) ? api_actor(c)->name : ""), KV("error", err->msg));
+        snprintf(err->msg, sizeof(err->msg), "%s", told);
+    }
     if (err->code == ERR_UNAVAILABLE) {
         call_header(c, "Should-Retry", "true");
         call_header(c, "Retry-After", "1");

@@ -11,6 +11,7 @@
 
 struct router;
 struct fetch;
+struct netrange_list;
 
 enum { API_BODY_MAX = 1 << 20 }; /* what is larger is data, and data goes to the guest */
 
@@ -19,7 +20,8 @@ struct api { /* httpd.ctx; all borrowed */
     struct router *router;       /* the router's own; may be NULL */
     const struct httpd *preview; /* the other listener, for its counters; may be NULL */
     void (*metrics)(struct api *a, struct buf *out); /* more of them for /metrics; may be NULL */
-    struct fetch *fetch; /* for files from and to URLs; NULL: none are */
+    struct fetch *fetch;                 /* for files from and to URLs; NULL: none are */
+    const struct netrange_list *proxies; /* that are believed in whom they ask for; may be NULL */
     const char *version;
     bool tls; /* clients reach us by https */
     struct {
@@ -35,13 +37,18 @@ extern const struct route *const api_tables[]; /* ends with NULL */
 
 /* Who asks, by X-API-Key or Authorization: Bearer; refuses what the route does not allow them. */
 int api_before(struct call *c, struct err *err);
-/* Tells clients that repeat requests by themselves whether that makes sense. */
-void api_failing(struct call *c, const struct err *err);
+/* Tells clients that repeat requests by themselves whether that makes sense; and those who are no
+ * admins not where the machine has its files: the log has the whole sentence. */
+void api_failing(struct call *c, struct err *err);
+/* The same for a sentence that was kept, of why a sandbox ended say. NULL stays NULL. */
+const char *api_public_text(struct call *c, const char *text);
 
 /* Errors of the contract's paths, in their form; for struct httpd. */
 bool api_refuse(struct call *c, const struct err *err);
 
 struct api *api_of(struct call *c);
+/* The address of the client, as far as trusted proxies say it; "": a Unix socket's. */
+const char *api_client(struct call *c);
 struct str api_credential(const struct call *c); /* key or token, as it came; empty: none */
 struct actor *api_actor(struct call *c);         /* NULL: an open route, nobody asked to be known */
 /* The same for open routes that some callers may use with a key only. */

@@ -5,6 +5,7 @@
 #include "api/tables.h"
 #include "base/id.h"
 #include "io/jwt.h"
+#include "model/door.h"
 
 struct contract_limits contract_limits = {
     .idle_s = 7200,
@@ -219,6 +220,17 @@ const char *contract_url(struct call *c, const struct sandbox *s, int64_t port)
                             (long long)port);
     return arena_printf(&c->arena, "%s://%lld-%s.%s", a->contract.scheme, (long long)port, s->id,
                         control_domain(a->control));
+}
+
+const char *contract_page_url(struct call *c, struct sandbox *s, int64_t port)
+{
+    const char *url = contract_url(c, s, port);
+    char ticket[DOOR_TICKET + 1];
+
+    if (s->public && !(s->token[0] && door_of_sandbox(s, (uint16_t)port)))
+        return url;
+    control_door_ticket(s, (uint16_t)port, ticket);
+    return arena_printf(&c->arena, "%s/?" DOOR_TICKET_NAME "=%s", url, ticket);
 }
 
 const char *contract_status(const struct sandbox *s)

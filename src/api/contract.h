@@ -42,6 +42,8 @@ int contract_leave(struct contract_box *b, int r, struct err *err);
 
 /* Where clients reach a port of it. */
 const char *contract_url(struct call *c, const struct sandbox *s, int64_t port);
+/* The same for a page that a person opens: where the port asks for a credential, good for once. */
+const char *contract_page_url(struct call *c, struct sandbox *s, int64_t port);
 const char *contract_status(const struct sandbox *s);
 
 struct contract_done { /* what most operations answer */

@@ -74,10 +74,9 @@ static const struct field login_body[] = {
 static int log_in(struct call *c, struct login_body *b, bool by_query, struct err *err)
 {
     AUTO(control_login_free) struct login l = { 0 };
-    struct login_request rq = { .peer = conn_peer(c->conn),
-                                .name = b->username,
-                                .password = b->password,
-                                .by_query = by_query };
+    struct login_request rq = {
+        .peer = api_client(c), .name = b->username, .password = b->password, .by_query = by_query
+    };
     int r = control_login(api_of(c)->control, &rq, &l, err);
 
     explicit_bzero(b->password, strlen(b->password));

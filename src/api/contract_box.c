@@ -24,7 +24,7 @@ static const struct field made[] = {
     {},
 };
 
-static int reply_made(struct call *c, const struct sandbox *s, const char *message)
+static int reply_made(struct call *c, struct sandbox *s, const char *message)
 {
     const struct api *a = api_of(c);
     const struct made view = {
@@ -34,7 +34,7 @@ static int reply_made(struct call *c, const struct sandbox *s, const char *messa
         .status = contract_status(s),
         .message = message,
         .mcp_url = contract_url(c, s, a->contract.mcp_port),
-        .vscode_url = contract_url(c, s, a->contract.code_port),
+        .vscode_url = contract_page_url(c, s, a->contract.code_port),
     };
 
     return contract_reply(c, &view);
@@ -195,7 +195,7 @@ static const struct field urls[] = {
 
 static int get_sandbox_urls(struct call *c, void *body, struct err *err)
 {
-    const struct sandbox *s = by_path(c, err);
+    struct sandbox *s = by_path(c, err);
     const struct api *a = api_of(c);
 
     (void)body;
@@ -205,7 +205,7 @@ static int get_sandbox_urls(struct call *c, void *body, struct err *err)
         c, &(struct urls){ .success = true,
                            .sandbox_id = s->uuid,
                            .mcp_url = contract_url(c, s, a->contract.mcp_port),
-                           .vscode_url = contract_url(c, s, a->contract.code_port) });
+                           .vscode_url = contract_page_url(c, s, a->contract.code_port) });
 }
 
 /* ---- ports ---- */

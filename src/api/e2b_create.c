@@ -14,7 +14,8 @@ const struct field e2b_sandbox[] = {
     FIELD(struct e2b_sandbox, envdAccessToken, F_STR, .flags = F_OMIT,
           .help = "for X-Access-Token on requests to the guest"),
     FIELD(struct e2b_sandbox, trafficAccessToken, F_STR, .flags = F_OMIT,
-          .help = "for E2B-Traffic-Access-Token on requests to ports that are not public"),
+          .help = "for E2B-Traffic-Access-Token on requests to ports of services, and to all ports "
+                  "of one that is not public"),
     FIELD(struct e2b_sandbox, domain, F_STR, .flags = F_OMIT,
           .help = "ports are reached at {port}-{sandboxID}.{domain}"),
     {}
@@ -30,7 +31,7 @@ int e2b_reply_sandbox(struct call *c, int status, const struct sandbox *s)
         .alias = s->template,
         .envdVersion = ENVD_VERSION,
         .envdAccessToken = s->token[0] ? s->token : NULL,
-        .trafficAccessToken = s->public ? NULL : s->traffic_token,
+        .trafficAccessToken = s->traffic_token[0] ? s->traffic_token : NULL,
         .domain = control_domain(api_of(c)->control),
     };
 

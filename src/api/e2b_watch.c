@@ -235,18 +235,19 @@ static const struct field log_query_v1[] = {
 };
 
 struct gather {
+    struct call *call;
     struct arena *arena;
     const struct log_query *query;
     struct entry *items; /* room for the query's limit, used as a ring when reading backward */
     size_t n;
 };
 
-static bool wanted(const struct log_query *q, const struct event *e)
+static bool wanted(const struct log_query *q, const struct event *e, const char *text)
 {
     bool in_time = q->direction && q->cursor ? e->at_ms <= q->cursor : e->at_ms >= q->cursor;
 
     return in_time && (int64_t)level_of(e->kind) >= q->level &&
-           (!q->search || strstr(e->text, q->search));
+           (!q->search || strstr(text, q->search));
 }
 
 static void put_field(struct arena *a, struct map *m, const char *key, const char *value)
@@ -258,16 +259,17 @@ static void put_field(struct arena *a, struct map *m, const char *key, const cha
 static int gather_event(void *arg, const struct event *e)
 {
     struct gather *g = arg;
+    const char *text = api_public_text(g->call, e->text);
     struct entry *out;
     size_t limit = (size_t)g->query->limit;
 
-    if (!wanted(g->query, e))
+    if (!wanted(g->query, e, text))
         return 0;
     if (!g->query->direction && g->n == limit)
         return 1;
     out = &g->items[g->n++ % limit];
     *out = (struct entry){ .at_ms = e->at_ms,
-                           .message = arena_strdup(g->arena, str_of(e->text)),
+                           .message = arena_strdup(g->arena, str_of(text)),
                            .level = level_of(e->kind) };
     out->fields.items = arena_alloc(g->arena, 2 * sizeof(*out->fields.items));
     put_field(g->arena, &out->fields, "event", e->kind);
@@ -290,7 +292,7 @@ static struct objs in_order(struct call *c, const struct gather *g)
 static int get_logs(struct call *c, void *body, struct err *err)
 {
     struct log_query q = { 0 };
-    struct gather g = { &c->arena, &q };
+    struct gather g = { c, &c->arena, &q };
     struct objs found;
     struct sandbox *s = api_sandbox(c, err);
 

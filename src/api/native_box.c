@@ -20,7 +20,7 @@ static const struct field_name restarts[] = { { "no", false }, { "always", true 
 struct create {
     char *template, *label;
     int64_t timeout, idle, on_expiry, network, restart;
-    bool auto_resume, secure, strict, public;
+    bool auto_resume, secure, strict, public, ping;
     struct map metadata, env;
     struct limits *limits;
     struct objs mounts, forwards;
@@ -45,6 +45,7 @@ static const struct field create_body[] = {
     B(secure, F_BOOL, .def = true, .help = "its guest demands the token"),
     B(strict, F_BOOL, .help = "no capabilities, no new privileges"),
     B(public, F_BOOL, .def = true, .help = "its ports answer without traffic_token"),
+    B(ping, F_BOOL, .help = "programs inside may open ping sockets"),
     B(label, F_STR, .max = 256, .help = "text of your own"),
     B(limits, F_OBJ, .sub = native_limits, .sub_size = sizeof(struct limits)),
     B(mounts, F_OBJS, .max = MOUNTS, .sub = native_mounts,
@@ -66,6 +67,7 @@ static int create(struct call *c, void *body, struct err *err)
         .secure = b->secure,
         .strict = b->strict,
         .public = b->public,
+        .ping = b->ping,
         .metadata = &b->metadata,
         .env = &b->env,
         .mounts = b->mounts,

@@ -77,6 +77,7 @@ static const struct field new_user[] = {
 static int add_user(struct call *c, void *body, struct err *err)
 {
     const struct new_user *b = body;
+    struct user_change change = USER_UNCHANGED;
     struct user_view view;
     struct user u;
 
@@ -89,7 +90,8 @@ static int add_user(struct call *c, void *body, struct err *err)
                          err))
         return -1;
     u.multi_login = b->multi_login;
-    if (u.multi_login && control_user_save(api_of(c)->control, &u, err))
+    change.multi_login = b->multi_login;
+    if (b->multi_login && control_user_change(api_of(c)->control, &u, &change, err))
         return -1;
     view = show_user(c, &u);
     return api_reply(c, &view);
@@ -107,28 +109,30 @@ static int get_user(struct call *c, void *body, struct err *err)
     return api_reply(c, &view);
 }
 
-struct user_change {
+struct user_patch {
     char *locked, *multi_login, *password;
     int64_t role;
 };
-static const struct field user_change[] = {
-    FIELD(struct user_change, role, F_ENUM, .names = roles, .def = -1),
-    FIELD(struct user_change, locked, F_JSON, .max = 5, .help = "true or false"),
-    FIELD(struct user_change, multi_login, F_JSON, .max = 5, .help = "true or false"),
-    FIELD(struct user_change, password, F_STR, .min = 8, .max = 256, .help = "8 bytes or more"),
+static const struct field user_patch[] = {
+    FIELD(struct user_patch, role, F_ENUM, .names = roles, .def = -1),
+    FIELD(struct user_patch, locked, F_JSON, .max = 5, .help = "true or false"),
+    FIELD(struct user_patch, multi_login, F_JSON, .max = 5, .help = "true or false"),
+    FIELD(struct user_patch, password, F_STR, .min = 8, .max = 256, .help = "8 bytes or more"),
     {},
 };
 
 /* One is always left who can undo what was done. */
-static int check_self(struct call *c, const struct user *u, struct err *err)
+static int check_self(struct call *c, const struct user *u, const struct user_change *change,
+                      struct err *err)
 {
-    if (u->id == api_actor(c)->user && (u->locked || u->role != ROLE_ADMIN))
+    if (u->id == api_actor(c)->user &&
+        (change->locked > 0 || (change->role >= 0 && change->role != ROLE_ADMIN)))
         return err_set(err, ERR_CONFLICT,
                        "an admin cannot lock or demote themselves; ask another admin");
     return 0;
 }
 
-static int set_bool(const char *field, const char *json, bool *out, struct err *err)
+static int set_bool(const char *field, const char *json, int64_t *out, struct err *err)
 {
     if (json && strcmp(json, "true") && strcmp(json, "false"))
         return err_set(err, ERR_INVALID, "field '%s' must be true or false", field);
@@ -139,19 +143,19 @@ static int set_bool(const char *field, const char *json, bool *out, struct err *
 
 static int change_user(struct call *c, void *body, struct err *err)
 {
-    const struct user_change *b = body;
+    const struct user_patch *b = body;
     struct control *control = api_of(c)->control;
     char *name = arena_strdup(&c->arena, c->param[0]);
+    struct user_change change = USER_UNCHANGED;
     struct user_view view;
     struct user u;
 
-    if (control_user_get(control, name, &u, err) || set_bool("locked", b->locked, &u.locked, err) ||
-        set_bool("multi_login", b->multi_login, &u.multi_login, err))
-        return -1;
-    if (b->role >= 0)
-        u.role = b->role;
-    if (check_self(c, &u, err) || control_user_save(control, &u, err) ||
-        (b->password && control_user_password(control, name, b->password, err)) ||
+    change.role = b->role;
+    change.password = b->password;
+    if (control_user_get(control, name, &u, err) ||
+        set_bool("locked", b->locked, &change.locked, err) ||
+        set_bool("multi_login", b->multi_login, &change.multi_login, err) ||
+        check_self(c, &u, &change, err) || control_user_change(control, &u, &change, err) ||
         control_user_get(control, name, &u, err))
         return -1;
     view = show_user(c, &u);
@@ -313,7 +317,7 @@ const struct route native_user_routes[] = {
       TAG },
     { "GET", "/v1/users/{name}", ROUTE_RAW, ROUTE_ADMIN, .fn = get_user, .operation = "getUser",
       .help = "One user.", .reply = user_view, TAG },
-    { "PATCH", "/v1/users/{name}", ROUTE_JSON, ROUTE_ADMIN, user_change, sizeof(struct user_change),
+    { "PATCH", "/v1/users/{name}", ROUTE_JSON, ROUTE_ADMIN, user_patch, sizeof(struct user_patch),
       change_user, "changeUser", "Change a user's role or password, lock or unlock it.",
       .reply = user_view, TAG },
     { "GET", "/v1/keys", ROUTE_RAW, .fn = list_keys, .operation = "listKeys",

@@ -34,6 +34,9 @@ const struct field native_forwards[] = {
           .help = "on the server's loopback; 0: any that is free"),
     FIELD(struct sandbox_forward, port, F_INT, .flags = F_REQUIRED, .min = 1, .max = 65535,
           .help = "inside"),
+    FIELD(struct sandbox_forward, public, F_BOOL,
+          .help = "every account of the server's machine may connect, and is asked for nothing: to "
+                  "be said where `port` runs code (8765, 8888, 49999)"),
     {},
 };
 
@@ -67,7 +70,8 @@ const struct field native_sandbox[] = {
     V(restart, F_STR, .flags = F_REQUIRED, .help = "always or no: when its first process dies"),
     V(token, F_STR, .flags = F_OMIT, .help = "for X-Access-Token on requests to the guest"),
     V(traffic_token, F_STR, .flags = F_OMIT,
-      .help = "for E2B-Traffic-Access-Token on requests to ports that are not public"),
+      .help = "for E2B-Traffic-Access-Token on requests to ports of services, and to all ports of "
+              "one that is not public"),
     V(domain, F_STR, .flags = F_REQUIRED, .help = "ports are reached at {port}-{id}.{domain}"),
     V(mounts, F_OBJS, .flags = F_REQUIRED, .sub = native_mounts,
       .sub_size = sizeof(struct sandbox_mount)),
@@ -111,15 +115,16 @@ void native_show(struct call *c, const struct sandbox *s, const struct native_na
         .started = api_time(c, s->started_ms),
         .ends = lives ? api_time(c, s->end_ms) : NULL,
         .ended = api_time(c, s->ended_ms),
-        .reason = or_null(s->reason),
-        .unreachable = lives ? control_unreachable(api_of(c)->control, s->id) : NULL,
+        .reason = api_public_text(c, or_null(s->reason)),
+        .unreachable =
+            lives ? api_public_text(c, control_unreachable(api_of(c)->control, s->id)) : NULL,
         .timeout = s->life.timeout_ms / 1000,
         .idle = s->life.idle_ms / 1000,
         .on_expiry = sandbox_expiry_names[s->life.expiry],
         .auto_resume = s->life.auto_resume,
         .restart = s->life.restart ? "always" : "no",
         .token = lives ? or_null(s->token) : NULL,
-        .traffic_token = lives && !s->public ? or_null(s->traffic_token) : NULL,
+        .traffic_token = lives ? or_null(s->traffic_token) : NULL,
         .domain = control_domain(api_of(c)->control),
         .mounts = s->mounts,
         .forwards = s->forwards,

@@ -172,7 +172,7 @@ static int put_event(void *arg, const struct event *e)
         .at = api_time(a->call, e->at_ms),
         .kind = e->kind,
         .actor = e->actor,
-        .text = e->text,
+        .text = api_public_text(a->call, e->text),
         .detail = e->detail,
     };
 

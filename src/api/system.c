@@ -3,6 +3,7 @@
 #include "api/docs.h"
 #include "api/tables.h"
 #include "base/prom.h"
+#include "io/forwarded.h"
 #include "io/openapi.h"
 
 /* ---- health ---- */
@@ -47,15 +48,41 @@ static void put_listeners(struct buf *b, const struct httpd *main, const struct 
         put_listener(b, "cove_http_requests_total", "preview", preview->requests);
 }
 
-/* A collector on this machine needs no key. What an outer proxy passes on also comes from here:
- * such a request says whom it is for. */
+static void put_seats(struct buf *b)
+{
+    static const char *const states[SEAT_STATES] = { [SEAT_SILENT] = "silent",
+                                                     [SEAT_KEPT] = "idle",
+                                                     [SEAT_OWING] = "sending",
+                                                     [SEAT_BUSY] = "busy" };
+    static const char *const whys[SEAT_WHYS] = {
+        [SEAT_WHY_SILENT] = "silent", [SEAT_WHY_KEPT] = "idle",       [SEAT_WHY_OWING] = "stalled",
+        [SEAT_WHY_UNREAD] = "unread", [SEAT_WHY_REFUSED] = "refused", [SEAT_WHY_LATE] = "late"
+    };
+    const struct seats_counts *n = seats_counts();
+
+    prom_head(b, "cove_http_connection_states", "gauge",
+              "Open connections of clients, by what they are at; the first is the first to go.");
+    for (int i = 0; i < SEAT_STATES; i++)
+        prom_value(b, "cove_http_connection_states",
+                   (const char *const[]){ "state", states[i], NULL }, (double)n->now[i]);
+    prom_head(
+        b, "cove_http_closed_total", "counter",
+        "Connections closed to make room (silent, idle, stalled, unread), refused because there was "
+        "none, or closed because they said nothing for http.header-ms (late).");
+    for (int i = 0; i < SEAT_WHYS; i++)
+        prom_value(b, "cove_http_closed_total", (const char *const[]){ "why", whys[i], NULL },
+                   (double)n->ended[i]);
+}
+
+/* A collector on this machine needs no key. What a proxy passes on also comes from here: a proxy
+ * says so in the request, or is one that the operator named. */
 static bool from_here(struct call *c)
 {
-    struct str peer = str_of(conn_peer(c->conn));
+    const char *peer = conn_peer(c->conn);
+    struct str p = str_of(peer);
 
-    return (str_starts(peer, "127.") || str_starts(peer, "::ffff:127.") || str_is(peer, "::1") ||
-            !peer.n) &&
-           !http_get(&c->head, "x-forwarded-for").p && !http_get(&c->head, "forwarded").p;
+    return (str_starts(p, "127.") || str_is(p, "::1") || !p.n) && !forwarded_any(&c->head) &&
+           !forwarded_trusts(api_of(c)->proxies, peer);
 }
 
 static int get_metrics(struct call *c, void *body, struct err *err)
@@ -65,6 +92,12 @@ static int get_metrics(struct call *c, void *body, struct err *err)
 
     (void)body;
     if (!from_here(c)) {
+        if (!api_credential(c).n) {
+            call_header(c, "WWW-Authenticate", "Bearer");
+            return err_set(err, ERR_UNAUTHENTICATED,
+                           "from another machine, or through a proxy, the server's metrics need an "
+                           "admin's API key: send it as X-API-Key, or as Authorization: Bearer");
+        }
         if (api_authenticate(c, err))
             return -1;
         if (!api_actor(c)->admin)
@@ -73,6 +106,7 @@ static int get_metrics(struct call *c, void *body, struct err *err)
     prom_head(&b, "cove_build_info", "gauge", "The running release.");
     prom_value(&b, "cove_build_info", (const char *const[]){ "version", api->version, NULL }, 1);
     put_listeners(&b, c->server, api->preview);
+    put_seats(&b);
     control_metrics(api->control, &b);
     if (api->metrics)
         api->metrics(api, &b);
@@ -126,7 +160,9 @@ const struct route api_system_routes[] = {
     { "GET", "/health", ROUTE_RAW, ROUTE_OPEN, .fn = get_health, .operation = "getHealth",
       .help = "Whether the server is up.", .reply = health, TAG },
     { "GET", "/metrics", ROUTE_RAW, ROUTE_OPEN, .fn = get_metrics, .operation = "getServerMetrics",
-      .help = "Numbers for Prometheus. From another machine: with an admin's key.", TAG },
+      .help =
+          "Numbers for Prometheus. From another machine, or through a proxy: with an admin's key.",
+      TAG },
     { "GET", "/v1/openapi.json", ROUTE_RAW, ROUTE_OPEN, .fn = get_openapi,
       .operation = "getOpenapi", .help = "This API as an OpenAPI 3.1 document.", TAG },
     { "GET", "/openapi.json", ROUTE_RAW, ROUTE_OPEN, .fn = get_contract,

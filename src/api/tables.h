@@ -7,7 +7,7 @@
 extern const struct route e2b_create_routes[], e2b_sandbox_routes[], e2b_pause_routes[],
     e2b_watch_routes[], e2b_template_routes[], e2b_later_routes[];
 extern const struct route native_box_routes[], native_watch_routes[], native_user_routes[],
-    native_process_routes[], native_orphan_routes[];
+    native_process_routes[], native_orphan_routes[], native_port_routes[];
 extern const struct route api_tunnel_routes[]; /* tunnel.c */
 extern const struct route api_system_routes[];
 extern const struct route contract_auth_routes[], contract_box_routes[], contract_run_routes[],

@@ -12,11 +12,15 @@
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/dirs.h"
+#include "cli/network_allow.h"
 #include "cli/settings.h"
 #include "keep/keeper.h"
 
 static const char *const log_levels[] = { "debug", "info", "warn", "error", "off", NULL };
 static const char *const log_formats[] = { "logfmt", "json", NULL };
+
+/* Of names, with a port, and several by comma. */
+#define HOST_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:, "
 
 static const char *const schemes[] = { "http", "https", NULL };
 static const char *const url_forms[] = { "host", "path", NULL };
@@ -34,6 +38,10 @@ static const struct args_option serve_options[] = {
                    "`none`: nowhere (default: the next port)"),
     OPTION(struct serve_options, domain, "domain", ARGS_TEXT, .env = "COVE_DOMAIN", .value = "NAME",
            .help = "sandboxes' ports are at {port}-{id}.NAME (default localhost:PORT)"),
+    OPTION(struct serve_options, hosts, "host", ARGS_TEXT, .env = "COVE_HOSTS", .value = "NAME",
+           .flags = ARGS_REPEAT,
+           .help = "names that clients have for this server beside its addresses, its own name and "
+                   "--domain: those and all below them; any other is answered with 421"),
     OPTION(struct serve_options, scheme, "scheme", ARGS_CHOICE, .env = "COVE_SCHEME",
            .value = "SCHEME", .choices = schemes,
            .help = "of the URLs of sandboxes' ports, where a proxy adds TLS (default: as served)"),
@@ -61,8 +69,19 @@ static const struct args_option serve_options[] = {
     OPTION(struct serve_options, user, "user", ARGS_TEXT, .env = "COVE_USER", .value = "NAME",
            .help = "who the unprivileged part runs as (default cove, else an id that nobody has)"),
     OPTION(struct serve_options, allow_mounts, "allow-mount", ARGS_DIR, .env = "COVE_ALLOW_MOUNT",
-           .value = "DIR", .flags = ARGS_REPEAT,
-           .help = "host directories that sandboxes may be shown; none without it"),
+           .value = "DIR[:group]", .flags = ARGS_REPEAT,
+           .help = "host directories that sandboxes may be shown; none without it. With :group "
+                   "what belongs to one of the machine's own groups (below 1000) can be written, "
+                   "too"),
+    OPTION(struct serve_options, forward_ports, "forward-ports", ARGS_TEXT,
+           .env = "COVE_FORWARD_PORTS", .value = "A-B",
+           .help = "ports of this machine that every user may name for forwards; without it only "
+                   "admins name them, and others get free ones"),
+    OPTION(struct serve_options, trusted_proxies, "trusted-proxy", ARGS_TEXT,
+           .env = "COVE_TRUSTED_PROXY", .value = "PREFIX", .flags = ARGS_REPEAT,
+           .help =
+               "addresses of proxies whose X-Forwarded-For is believed: 127.0.0.1, 10.1.0.0/16"),
+    NETWORK_ALLOW_OPTION(struct serve_options),
     OPTION(struct serve_options, fetch_allow, "fetch-allow", ARGS_TEXT, .env = "COVE_FETCH_ALLOW",
            .value = "PREFIX", .flags = ARGS_REPEAT,
            .help = "addresses that files may be fetched from and sent to beside the public "
@@ -105,9 +124,15 @@ static int configure(struct args *a, struct err *err)
         (o->lifeline > INT_MAX || fcntl((int)o->lifeline, F_GETFD) < 0))
         return err_set(err, ERR_INVALID, "--lifeline: descriptor %lld is not open",
                        (long long)o->lifeline);
+    for (size_t i = 0; i < o->hosts.n; i++)
+        if (strspn(o->hosts.items[i], HOST_CHARS) != strlen(o->hosts.items[i]))
+            return err_set(err, ERR_INVALID, "--host: '%.64s' is no name: cove.example",
+                           o->hosts.items[i]);
     for (size_t i = 0; i < o->set.n; i++)
         if (setting_set(settings_of_serve, o->set.items[i], err))
             return -1;
+    if (network_allow(&o->network_allow, err))
+        return -1;
     if (o->paused_retention) {
         snprintf(retention, sizeof(retention), "control.paused-retention-s=%lld",
                  (long long)o->paused_retention);
@@ -171,13 +196,38 @@ static void forget(struct serve *s)
     explicit_bzero(s->password, sizeof(s->password));
 }
 
-static int read_fetch(struct serve *s, struct err *err)
+static int read_prefixes(const struct args_list *from, const char *option, struct netrange_list *to,
+                         struct err *err)
 {
-    const struct args_list *allow = &s->o->fetch_allow;
+    for (size_t i = 0; i < from->n; i++)
+        if (netrange_list_add(to, str_of(from->items[i]), err))
+            return err_in(err, "%s", option);
+    return 0;
+}
 
-    for (size_t i = 0; i < allow->n; i++)
-        if (netrange_list_add(&s->fetch_allow, str_of(allow->items[i]), err))
-            return err_in(err, "--fetch-allow");
+static int read_forward_ports(struct serve *s, struct err *err)
+{
+    struct str from, to;
+    uint64_t a, b;
+
+    if (!s->o->forward_ports)
+        return 0;
+    str_cut(str_of(s->o->forward_ports), '-', &from, &to);
+    if (str_u64(from, &a) || str_u64(to, &b) || !a || a > b || b > UINT16_MAX)
+        return err_set(err, ERR_INVALID,
+                       "--forward-ports: '%.40s' is no range of ports (write 20000-20999)",
+                       s->o->forward_ports);
+    s->forward_min = (int64_t)a;
+    s->forward_max = (int64_t)b;
+    return 0;
+}
+
+static int read_network(struct serve *s, struct err *err)
+{
+    if (read_prefixes(&s->o->fetch_allow, "--fetch-allow", &s->fetch_allow, err) ||
+        read_prefixes(&s->o->trusted_proxies, "--trusted-proxy", &s->proxies, err) ||
+        read_forward_ports(s, err))
+        return -1;
     if (s->fetch_ca && access(s->fetch_ca, R_OK))
         return err_sys(err, "--fetch-ca %.150s", s->fetch_ca);
     return 0;
@@ -199,13 +249,14 @@ static int run_serve(struct args *a)
     if (sort_descriptors(&s, args_given(a, "lifeline"), &err))
         return args_fail(a, 1, &err);
     s.root = geteuid() == 0;
+    s.terminal = isatty(STDOUT_FILENO);
     s.data_dir = absolute(s.o->data, dirs_data());
     s.run_dir = absolute(s.o->run_dir, dirs_run());
     s.tls_chain = absolute(s.o->tls_cert, NULL);
     s.tls_key = absolute(s.o->tls_key, NULL);
     s.fetch_ca = absolute(s.o->fetch_ca, NULL);
     adopt_boot(s.boot);
-    status = read_fetch(&s, &err) ? args_fail(a, 2, &err) : 0;
+    status = read_network(&s, &err) ? args_fail(a, 2, &err) : 0;
     if (!status)
         status = serve_setup(&s, &err) ? args_fail(a, 1, &err) : serve_monitor(&s);
     forget(&s);
@@ -222,10 +273,11 @@ static const struct args_exit serve_exits[] = {
 const struct command command_serve = {
     .name = "serve",
     .help = "the whole platform: API, sandboxes, their ports",
-    .about = "Serves E2B's API, Cove's own at /v1 and the ports of sandboxes on one address. The "
-             "first start makes an administrator, prints his key and keeps it in the data "
-             "directory (admin.key; COVE_API_KEY and COVE_ADMIN_PASSWORD set them instead).\n\n"
-             "Sandboxes go on when the server ends or is killed: the next start adopts them.",
+    .about =
+        "Serves E2B's API, Cove's own at /v1 and the ports of sandboxes on one address. The "
+        "first start makes an administrator and keeps its key and password in the data "
+        "directory (admin.key, admin.password; on a terminal it prints them, once; COVE_API_KEY and COVE_ADMIN_PASSWORD set them instead).\n\n"
+        "Sandboxes go on when the server ends or is killed: the next start adopts them.",
     .options = serve_options,
     .size = sizeof(struct serve_options),
     .exits = serve_exits,

@@ -10,20 +10,10 @@
 #include "cli/args.h"
 #include "io/netrange.h"
 #include "io/sock.h"
+#include "jail/walls.h"
 #include "keep/keep.h"
 
-/* The leak check at the end of a sanitizer's build traces its own process, reads /proc, and writes
- * its report where only the caller may: such a build is not confined. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SERVE_SANITIZED 1
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SERVE_SANITIZED 1
-#endif
-#endif
-#ifndef SERVE_SANITIZED
-#define SERVE_SANITIZED 0
-#endif
+#define SERVE_SANITIZED WALLS_SANITIZED
 
 struct serve_options { /* of the command line */
     const char *data, *run_dir, *listen, *preview_listen, *domain, *user;
@@ -31,7 +21,8 @@ struct serve_options { /* of the command line */
     const char *provider, *template, *scheme, *by_path;
     const char *log_level, *log_format;
     const char *fetch_ca;
-    struct args_list allow_mounts, fetch_allow, set;
+    const char *forward_ports;
+    struct args_list allow_mounts, fetch_allow, hosts, network_allow, trusted_proxies, set;
     int64_t lifeline, paused_retention, mcp_port, code_port;
     bool ephemeral, new;
 };
@@ -51,6 +42,7 @@ struct serve {
     bool root;     /* started by it */
     bool one_user; /* inside a sandbox there is root only: the caller has no more ids to give */
     bool made_key, made_password;     /* by us, in this start: the user is told, once */
+    bool terminal;                    /* standard output is one: secrets may be said there */
     bool new_password;                /* made or given now: the store follows */
     bool *ready;                      /* shared by all three: said so once, whoever dies later */
     int listener, preview;            /* preview: -1 where there is none */
@@ -62,6 +54,8 @@ struct serve {
     char *tls_chain, *tls_key;        /* absolute; NULL: plain HTTP */
     char *shown_chain, *shown_key;    /* what the server reads: those, or copies that it may read */
     struct netrange_list fetch_allow; /* may be fetched from though not public */
+    struct netrange_list proxies;     /* whose X-Forwarded-For is believed */
+    int64_t forward_min, forward_max; /* host ports that every user may name; 0: none */
     char *fetch_ca;                   /* absolute; NULL: the machine's */
     char boot[40];                    /* names this start of the machine */
     char key[SERVE_KEY];              /* the admin's API key and password */

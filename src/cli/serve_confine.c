@@ -7,8 +7,6 @@
  * filter comes after either. */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +15,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -100,14 +97,12 @@ static int show_ca(const char *root, const struct serve *s, struct err *err)
     return show(root, s->fetch_ca, 0, err);
 }
 
-/* Over /sys, in this namespace alone: nothing that we are about to show lies below it. */
 static int small_root(const struct serve *s, struct err *err)
 {
-    static const char root[] = "/sys";
+    static const char root[] = WALLS_ROOT;
 
-    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-        mount("cove", root, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=64k,mode=755"))
-        return err_sys(err, "make a small root for the server");
+    if (walls_root_begin(err))
+        return -1;
     for (size_t i = 0; i < ARRAY_LEN(shown); i++)
         if (show(root, shown[i].path, shown[i].flags, err))
             return -1;
@@ -115,33 +110,7 @@ static int small_root(const struct serve *s, struct err *err)
     if (show_ca(root, s, err) || show(root, s->state_dir, SHOW_WRITE, err) ||
         show(root, s->old_keeper ? s->run_dir : s->place, 0, err))
         return -1;
-    if (chdir(root) || syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) ||
-        mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
-              NULL) ||
-        chdir("/"))
-        return err_sys(err, "enter the server's root");
-    return 0;
-}
-
-/* Also from what a set-user-ID program could give. */
-static int drop_bounding_set(struct err *err)
-{
-    for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0))
-            return err_sys(err, "drop capability %d", cap);
-    return 0;
-}
-
-static int become(const struct serve *s, struct err *err)
-{
-    if (drop_bounding_set(err))
-        return -1;
-    if (setgroups(0, NULL) || setresgid(s->gid, s->gid, s->gid) ||
-        setresuid(s->uid, s->uid, s->uid))
-        return err_sys(err, "become user %u", s->uid);
-    if (setresuid(0, 0, 0) != -1) /* never: but then nobody should talk to us */
-        return err_set(err, ERR_INTERNAL, "root could not be given up");
-    return 0;
+    return walls_root_enter(err);
 }
 
 /* Descriptors are one per connection: as many as there may be, before that needs a privilege. */
@@ -167,7 +136,7 @@ static int die_with_monitor(const struct serve *s, struct err *err)
 int serve_confine(const struct serve *s, struct err *err)
 {
     raise_open_files();
-    if (s->root && !SERVE_SANITIZED && (small_root(s, err) || become(s, err)))
+    if (s->root && !SERVE_SANITIZED && (small_root(s, err) || walls_become(s->uid, s->gid, err)))
         return -1;
     if (s->fetch_ca && access(s->fetch_ca, R_OK)) /* said now, not at the first request */
         return err_sys(err, "read --fetch-ca %.150s as user %u", s->fetch_ca, geteuid());

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/serve.h"
+#include "jail/oom.h"
 #include "keep/keep.h"
 
 enum {
@@ -306,6 +307,7 @@ int serve_monitor(struct serve *s)
     if (signals < 0)
         abort();
     prctl(PR_SET_NAME, "cove-monitor");
+    oom_protect(); /* and with us both parts */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     signal(SIGPIPE, SIG_IGN);
     connect_parts(s);

@@ -81,6 +81,8 @@ static int begin(struct server *v, struct err *err)
                                  .token_secret = v->s->token_secret,
                                  .domain = v->s->domain,
                                  .allow_mounts = v->s->o->allow_mounts.items,
+                                 .forward_min = v->s->forward_min,
+                                 .forward_max = v->s->forward_max,
                                  .ephemeral = v->s->o->ephemeral,
                                  .no_network = !v->s->root,
                                  .one_user = v->s->one_user };
@@ -96,6 +98,7 @@ static int begin(struct server *v, struct err *err)
     v->api = (struct api){ .control = v->control,
                            .version = COVE_VERSION,
                            .metrics = router_figures,
+                           .proxies = &v->s->proxies,
                            .tls = v->tls != NULL };
     serve_contract_api(v->s, &v->api);
     return 0;
@@ -123,6 +126,26 @@ static void serve_on(struct httpd *http, int fd)
         abort(); /* no memory for one stack */
 }
 
+/* To people, and not into a log: whatever else standard output is, it is kept, and read by others.
+ */
+static void announce_secrets(const struct serve *s)
+{
+    if (!s->made_password && !s->made_key)
+        return;
+    if (!s->terminal) {
+        printf(
+            "cove: the administrator is admin: the password is in %s/admin.password, the API key "
+            "in %s/admin.key (0600)\n",
+            s->data_dir, s->data_dir);
+        return;
+    }
+    if (s->made_password)
+        printf("cove: administrator: admin, password %s\n", s->password);
+    if (s->made_key)
+        printf("cove: API key: %s\n", s->key);
+    printf("cove: (said once; to be found in %s, admin.password and admin.key)\n", s->data_dir);
+}
+
 /* Once, whichever server of ours it is: one that is started again has nothing new to say, and what
  * is secret must not get into a log by way of a crash. */
 static void announce(const struct serve *s)
@@ -130,12 +153,7 @@ static void announce(const struct serve *s)
     if (*s->ready)
         return;
     *s->ready = true;
-    if (s->made_password)
-        printf("cove: administrator: admin, password %s\n", s->password);
-    if (s->made_key)
-        printf("cove: API key: %s\n", s->key);
-    if (s->made_password || s->made_key)
-        printf("cove: (said once; to be found in %s, admin.password and admin.key)\n", s->data_dir);
+    announce_secrets(s);
     if (s->preview_url)
         printf("cove: previews on %s\n", s->preview_url);
     printf("cove: ready on %s\n", s->url);
@@ -147,17 +165,25 @@ static void open_doors(struct server *v)
     struct conn_guard *guard = v->tls ? tls_guard(v->tls) : NULL;
 
     v->api.preview = v->s->preview >= 0 ? &v->preview : NULL;
-    v->api.router = router_open(v->control, v->tls != NULL);
+    v->api.router = router_open(
+        v->control, &(struct router_options){ .tls = v->tls != NULL,
+                                              .https = !strcmp(v->api.contract.scheme, "https"),
+                                              .names = v->s->o->hosts.items });
     v->http = (struct httpd){ .tables = api_tables,
                               .ctx = &v->api,
                               .first = router_first,
                               .before = api_before,
                               .failing = api_failing,
                               .refuse = api_refuse,
+                              .from = api_client,
                               .tell_id = true,
                               .tls = guard };
     v->preview = (struct httpd){
-        .tables = router_preview_tables, .ctx = &v->api, .first = router_preview, .tls = guard
+        .tables = router_preview_tables,
+        .ctx = &v->api,
+        .first = router_preview,
+        .from = api_client,
+        .tls = guard,
     };
     serve_on(&v->http, v->s->listener);
     if (v->s->preview >= 0)

@@ -89,6 +89,7 @@ static int load(struct control *c, struct err *err)
             continue;
         }
         l->control = c;
+        door_adopt(l);
         table_add(c, l);
     }
     return result < 0 ? -1 : 0;
@@ -292,9 +293,10 @@ int adopt_refuse(struct live *l, struct err *err)
 {
     if (*l->unreachable) /* who asks need not wait for the next look */
         adopt_look(l);
-    return *l->unreachable ? err_set(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %.160s",
-                                     l->s.id, l->unreachable)
-                           : 0;
+    return *l->unreachable
+               ? err_set_host(err, ERR_UNAVAILABLE, "sandbox %s cannot be reached: %.160s", l->s.id,
+                              l->unreachable)
+               : 0;
 }
 
 struct settling {

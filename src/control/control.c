@@ -10,7 +10,13 @@
 #include "base/mem.h"
 #include "control/impl.h"
 
-enum { CLOSE_MS = 10000, TEND_MS = 10000, PRUNE_MS = 3600 * 1000, ENDING_AT_ONCE = 16 };
+enum {
+    CLOSE_MS = 10000,
+    TEND_MS = 10000,
+    PRUNE_MS = 3600 * 1000,
+    ENDING_AT_ONCE = 16,
+    SECRET = 64
+};
 
 struct control_limits control_limits = {
     .sandboxes = 2000,
@@ -24,6 +30,8 @@ struct control_limits control_limits = {
     .paused_retention_s = 0,
     .orphan_retention_s = 7 * 86400,
     .pause_give_up_s = 600,
+    .door_ticket_s = 60,
+    .door_cookie_s = 12 * 3600,
     .pool_size = 4,
     .pool_memory = 64 << 20,
     .pool_age_s = 3600,
@@ -54,6 +62,10 @@ const struct setting control_settings[] = {
       "ever" },
     { "control.pause-give-up-s", &control_limits.pause_give_up_s, 0, 86400,
       "seconds for which pausing a sandbox at its time-out may fail before it is ended" },
+    { "control.door-ticket-s", &control_limits.door_ticket_s, 1, 3600,
+      "seconds for which a URL with a cove_token lets a browser in, once" },
+    { "control.door-cookie-s", &control_limits.door_cookie_s, 60, 30 * 86400,
+      "seconds for which the browser is let in then" },
     { "pool.size", &control_limits.pool_size, 0, 10000,
       "sandboxes kept ready, for each template and network that is asked for" },
     { "pool.memory-bytes", &control_limits.pool_memory, 0, INT64_MAX,
@@ -158,9 +170,43 @@ int control_store(struct control *c, control_store_fn *fn, void *arg, struct err
     struct store_call w = { .store = c->store, .fn = fn, .arg = arg };
 
     co_call(call_store, &w);
-    if (w.result < 0)
+    if (w.result < 0) {
         *err = w.err;
+        err->host = true; /* the database's path, say */
+    }
     return w.result;
+}
+
+struct secret {
+    const char *name;
+    char *text;
+};
+
+static int learn_secret(struct store *s, void *arg, struct err *err)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+    struct secret *secret = arg;
+    char fresh[SECRET + 1];
+    int r;
+
+    id_random(fresh, SECRET);
+    r = s->ops->value_once(s, secret->name, str_of(fresh), &b, err);
+    explicit_bzero(fresh, sizeof(fresh));
+    if (r)
+        return -1;
+    secret->text = xstrdup(buf_cstr(&b));
+    explicit_bzero(b.data, b.len);
+    return 0;
+}
+
+int control_secret(struct control *c, const char *name, char **out, struct err *err)
+{
+    struct secret secret = { .name = name };
+
+    if (control_store(c, learn_secret, &secret, err))
+        return -1;
+    *out = secret.text;
+    return 0;
 }
 
 struct saving {
@@ -283,6 +329,8 @@ static struct control *new_control(const struct control_options *o)
     c->create_fault = o->create_fault;
     c->templates.news = o->template_news;
     c->allow_mounts = copy_list(o->allow_mounts);
+    c->forward_min = o->forward_min;
+    c->forward_max = o->forward_max;
     c->ephemeral = o->ephemeral;
     c->no_network = o->no_network;
     c->one_user = o->one_user;
@@ -309,7 +357,7 @@ int control_open(const struct control_options *o, struct control **out, struct e
     static_assert(ARRAY_LEN(services) <= SERVICES, "room to remember them");
     *out = c;
     if (control_store(c, learn_node, c, err) || sessions_init(c, o->token_secret, err) ||
-        retry_open(c, o->boot, err) || control_adopt(c, err))
+        door_open(c, err) || retry_open(c, o->boot, err) || control_adopt(c, err))
         goto failed;
     for (size_t i = 0; i < ARRAY_LEN(services); i++)
         if (serve(c, services[i], err))
@@ -415,6 +463,7 @@ void control_close(struct control *c)
     provider_closep(&c->provider);
     keys_finish(c);
     sessions_finish(c);
+    door_close(c);
     for (char **p = c->allow_mounts; p && *p; p++)
         free(*p);
     free(c->allow_mounts);

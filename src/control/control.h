@@ -25,9 +25,11 @@ struct control_options {
     int template_news;         /* has something to read when one came or went; 0: nobody tells */
     const char *domain;        /* of sandboxes' host names: "localhost:8000", "cove.example" */
     const char *const *allow_mounts; /* prefixes; NULL-terminated; NULL: none */
-    bool ephemeral;                  /* control_close() ends every sandbox */
-    bool no_network;                 /* the machine gives none: NETWORK_DEFAULT means that */
-    bool one_user;                   /* inside there is no user but root: he is the default */
+    int64_t forward_min,
+        forward_max; /* host ports that every user may name for forwards; 0: none */
+    bool ephemeral;  /* control_close() ends every sandbox */
+    bool no_network; /* the machine gives none: NETWORK_DEFAULT means that */
+    bool one_user;   /* root is the only user inside, and the default */
 };
 
 extern const struct setting control_auth_settings[]; /* auth....: session.c */
@@ -57,7 +59,9 @@ int control_actor_by_key(struct control *c, struct str key, struct actor *out, s
 int control_user_add(struct control *c, const char *name, enum user_role role,
                      const char *password /* or NULL */, struct user *out, struct err *err);
 int control_user_get(struct control *c, const char *name, struct user *out, struct err *err);
-int control_user_save(struct control *c, const struct user *u, struct err *err); /* forgets keys */
+/* Forgets keys. Says no more of u than who it is: of what else it holds nothing is written. */
+int control_user_change(struct control *c, const struct user *u, const struct user_change *change,
+                        struct err *err);
 /* The fn of this and of every other call with a store_*_fn runs on a worker thread while the caller
  * waits: it may use what is the caller's, and must not park. */
 int control_user_list(struct control *c, store_user_fn *fn, void *arg, struct err *err);
@@ -110,7 +114,7 @@ struct create_spec {
     struct limits limits; /* zeroes: the template's; lifetime is life's business */
     struct life life;
     int64_t network; /* enum sandbox_network or NETWORK_DEFAULT */
-    bool secure, strict, public;
+    bool secure, strict, public, ping;
     const struct map *metadata, *env; /* NULL: none */
     struct objs mounts, forwards;     /* struct sandbox_mount, struct sandbox_forward */
     const char *idem_key;             /* NULL: none */
@@ -131,6 +135,8 @@ int control_ended(struct control *c, const struct actor *who, int64_t owner, int
                   store_sandbox_fn *fn, void *arg, struct err *err);
 int control_templates(struct control *c, provider_template_fn *fn, void *arg, struct err *err);
 const char *control_provider_name(const struct control *c);
+/* May clients read this path of the machine in a sentence? What they may mount, they may. */
+bool control_may_show(const struct control *c, struct str path);
 void control_hold(struct sandbox *s);
 void control_release(struct sandbox *s);
 int control_kill(struct control *c, const struct actor *who, struct sandbox *s, const char *reason,
@@ -150,9 +156,13 @@ int control_resume(struct control *c, const struct actor *who, struct sandbox *s
 /* It runs, and has at least ms: resumed if it was paused, extended otherwise. */
 int control_connect(struct control *c, const struct actor *who, struct sandbox *s, int64_t ms,
                     bool memory, bool *resumed, struct err *err);
-/* A request for it has come: a paused one with auto_resume goes on. ERR_CONFLICT: it stays paused.
- */
+/* A request for it has come: a paused one with auto_resume goes on, for CONTROL_WAKE_MS at least
+ * where it has a time-out. ERR_CONFLICT: it stays paused. */
+enum { CONTROL_WAKE_MS = 300000 };
 int control_wake(struct control *c, struct sandbox *s, struct err *err);
+/* The same for a request of nobody knows whom: ERR_DENIED where only files are left of it, since
+ * there is nothing to come to, and starting it anew is its owner's business. */
+int control_wake_stray(struct control *c, struct sandbox *s, struct err *err);
 /* An operation on it begins: one that is paused goes on, whatever its maker said of requests. While
  * one is under way it is not idle. ERR_CONFLICT: it neither runs nor is paused. Each that succeeded
  * is followed by control_work_end(); hold s meanwhile. */
@@ -230,6 +240,18 @@ int control_events(struct control *c, const char *sandbox, int64_t after, int64_
 int control_events_wait(struct control *c, const char *sandbox, int64_t after, int64_t until,
                         struct err *err);
 void control_metrics(struct control *c, struct buf *out); /* Prometheus: counts, pool, calls */
+
+/* ---- browsers: door.c ---- */
+
+enum { DOOR_TICKET = 40, DOOR_COOKIE = 96 };
+/* For one request to this port; how long it is good for, in ms. */
+int64_t control_door_ticket(struct sandbox *s, uint16_t port, char out[static DOOR_TICKET + 1]);
+bool control_door_take(struct sandbox *s, uint16_t port, struct str ticket); /* it is spent */
+/* What the browser has from then on; how long that is good for, in s. */
+int64_t control_door_cookie(const struct sandbox *s, uint16_t port, char out[static DOOR_COOKIE]);
+bool control_door_cookie_good(const struct sandbox *s, uint16_t port, struct str cookie);
+/* Is this text the token of a login here, also of one that has ended? */
+bool control_is_login(const struct control *c, struct str text);
 
 /* ---- reaching into one ---- */
 

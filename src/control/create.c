@@ -93,7 +93,7 @@ static int fill_order(const struct making *m, struct order *o, struct err *err)
     *o = (struct order){ .network = s->network == NETWORK_OPEN ? ORDER_NET_OPEN : ORDER_NET_NONE,
                          .limits = s->limits,
                          .flags = ORDER_EAGER | (s->strict ? ORDER_STRICT : 0) |
-                                  (s->life.restart ? ORDER_STAY : 0) };
+                                  (s->life.restart ? ORDER_STAY : 0) | (s->ping ? ORDER_PING : 0) };
     o->limits.lifetime_ms = life_net_ms(&s->life);
     mark_unclaimed(m->control, &o->mark);
     for (size_t i = 0; i < row->mounts.n; i++) {
@@ -365,7 +365,7 @@ static int create(struct control *c, const struct actor *who, const struct creat
 
     *existed = false;
     template_follow(c);
-    if (spec_check(c, s, err))
+    if (spec_check(c, who, s, err))
         return -1;
     if (s->idem_key)
         r = earlier(c, table_find_key(c, who->user, s->idem_key), s, out, err);

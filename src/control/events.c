@@ -51,18 +51,20 @@ struct told { /* a copy of a machine_event: the provider's own does not outlive 
     enum machine_event_kind kind;
     char ref[SANDBOX_ID + 1];
     enum limit_id limit;
-    uint64_t value, use;
+    uint64_t value, use, sockets;
     char reason[32], text[192];
 };
 
 static void describe_limit(const struct told *t, char *out, size_t n)
 {
-    char value[32], use[32];
+    char value[32], use[32], sockets[32];
 
     limits_format(t->limit, t->value, value, sizeof(value));
     limits_format(t->limit, t->use, use, sizeof(use));
-    snprintf(out, n, "the limit '%s' of %s was met (in use: %s)", limit_rows[t->limit].name, value,
-             use);
+    limits_format(t->limit, t->sockets, sockets, sizeof(sockets));
+    snprintf(out, n, "the limit '%s' of %s was met (in use: %s%s%s%s)", limit_rows[t->limit].name,
+             value, use, t->sockets ? ", of which " : "", t->sockets ? sockets : "",
+             t->sockets ? " waited in sockets" : "");
 }
 
 static void describe_end(const struct told *t, char *out, size_t n)
@@ -167,6 +169,8 @@ static void limit_met(const struct told *t)
     json_kv_str(&detail, "limit", limit_rows[t->limit].name);
     json_kv_int(&detail, "value", (int64_t)t->value);
     json_kv_int(&detail, "use", (int64_t)t->use);
+    if (t->sockets)
+        json_kv_int(&detail, "sockets", (int64_t)t->sockets);
     json_close(&detail, '}');
     control_event_add(l, "limit", "system", text, buf_cstr(&detail));
 }
@@ -222,7 +226,12 @@ void control_event(void *arg, const struct machine_event *e)
 {
     struct control *c = *(struct control **)arg;
     struct told t = {
-        .control = c, .kind = e->kind, .limit = e->limit, .value = e->value, .use = e->use
+        .control = c,
+        .kind = e->kind,
+        .limit = e->limit,
+        .value = e->value,
+        .use = e->use,
+        .sockets = e->sockets,
     };
     struct told *later;
 

@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "control/impl.h"
+#include "io/seats.h"
 #include "io/sock.h"
+#include "model/door.h"
 
 enum { CONNECT_MS = 5000, ACCEPT_PAUSE_MS = 100 };
 
@@ -58,6 +61,19 @@ static void carry_back(void *arg)
     leave(k);
 }
 
+/* Nobody knows who connects here: a stray request, as at a public port. The guest's port asks for
+ * its token itself, and a private port for one, so only the router knows who may wake for those. */
+static int wake(const struct forward *f, struct err *err)
+{
+    struct sandbox *s = &f->live->s;
+
+    bool asks = !s->public || (f->port == PROVIDER_GUEST_PORT && *s->token);
+
+    if (asks && s->state != SANDBOX_RUNNING)
+        return err_set(err, ERR_DENIED, "a forward wakes nobody at a port that asks for a token");
+    return control_wake_stray(f->control, s, err);
+}
+
 static void carry_out(void *arg)
 {
     struct carried *k = arg;
@@ -65,7 +81,7 @@ static void carry_out(void *arg)
     struct provider *p = f->control->provider;
     struct err ignored;
 
-    if (!control_wake(f->control, &f->live->s, &ignored))
+    if (!wake(f, &ignored))
         k->inner = p->ops->dial(p, f->live->s.id, f->port, co_in(CONNECT_MS), &ignored);
     if (k->inner >= 0 && !f->closed) {
         control_touch(&f->live->s);
@@ -82,7 +98,7 @@ static void accepted(struct forward *f, int fd)
 {
     struct carried *k;
 
-    if (f->conns >= control_limits.forward_conns) {
+    if (f->conns >= control_limits.forward_conns || seats_scarce(fd)) {
         co_close(fd);
         return;
     }
@@ -154,17 +170,29 @@ static int open_one(struct live *l, struct sandbox_forward *s, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "no memory to forward a port");
 }
 
+/* Made by a release that did not ask: it goes on, as its maker relies on that. */
+static void warn_of_door(const struct sandbox *s, const struct sandbox_forward *f)
+{
+    if (s->secure && !f->public && door_of_sandbox(s, (uint16_t)f->port))
+        log_warn("every account of this machine can run code in a sandbox by a forward that an "
+                 "older release made; the next release closes it, unless it is made again with "
+                 "public",
+                 KV("sandbox", s->id), KVI("host_port", f->host_port), KVI("port", f->port));
+}
+
 int forward_open(struct live *l, struct err *err)
 {
     struct sandbox_forward *s = l->s.forwards.items;
 
     if (l->forwards) /* it was unreachable for a while, they were not */
         return 0;
-    for (size_t i = 0; i < l->s.forwards.n; i++)
+    for (size_t i = 0; i < l->s.forwards.n; i++) {
+        warn_of_door(&l->s, &s[i]);
         if (open_one(l, &s[i], err)) {
             forward_close(l);
             return -1;
         }
+    }
     return 0;
 }
 

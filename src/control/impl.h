@@ -27,6 +27,7 @@ struct control_limits {
     int64_t sandboxes, user_sandboxes, map_bytes, init_ms, hung_ms, sample_s, ended_days,
         forward_conns;
     int64_t paused_retention_s, pause_give_up_s, orphan_retention_s;
+    int64_t door_ticket_s, door_cookie_s;
     int64_t pool_size, pool_memory, pool_age_s, pool_idle_s;
 };
 extern struct control_limits control_limits;
@@ -36,6 +37,7 @@ struct forward;  /* forward.c */
 struct pool;     /* pool.c */
 struct tally;    /* table.c */
 struct leftover; /* end.c */
+struct ticket;   /* door.c */
 struct key_cache;
 struct sessions; /* session.c */
 
@@ -83,6 +85,7 @@ struct live {
     int spare; /* a connection to the guest made ahead; -1: none */
     struct way *ways[WAY_BUCKETS];
     struct forward *forwards;
+    struct ticket *tickets; /* the latest first */
     struct samples *samples;
     struct list sampling; /* in control.sampling, by sample_at */
     int64_t sample_at;
@@ -105,9 +108,10 @@ struct control {
     struct provider *provider;
     struct client client;
     char *domain, *node;
-    char *mark;               /* of the store, on machines */
-    const char *create_fault; /* borrowed; NULL: none */
-    char **allow_mounts;      /* NULL-terminated; NULL: none */
+    char *mark;                       /* of the store, on machines */
+    const char *create_fault;         /* borrowed; NULL: none */
+    char **allow_mounts;              /* NULL-terminated; NULL: none */
+    int64_t forward_min, forward_max; /* host ports that every user may name; 0: none */
     bool ephemeral, no_network, one_user, closing;
     bool deaf;   /* to the provider's events: we are about to be gone */
     bool former; /* the store is the one that a release without marks used */
@@ -147,6 +151,7 @@ struct control {
     struct co_cond leftover_added;
     struct key_cache *keys;
     struct sessions *sessions;
+    char *door_secret; /* signs cookies */
     struct counts counts;
 };
 
@@ -166,6 +171,8 @@ int control_cancelled(struct err *err);      /* the error of a wait that was can
 
 typedef int control_store_fn(struct store *s, void *arg, struct err *err);
 int control_store(struct control *c, control_store_fn *fn, void *arg, struct err *err);
+/* One of this store, made at its first use; the caller's. */
+int control_secret(struct control *c, const char *name, char **out, struct err *err);
 int control_write(struct control *c, const struct sandbox *row, enum sandbox_state expect,
                   const struct event *e, struct err *err);
 /* Writes `next` over l's row and then over l. With l's lock. e may be NULL. */
@@ -201,7 +208,8 @@ bool table_may_see(const struct actor *who, const struct sandbox *s);
 
 /* ---- create ---- */
 
-int spec_check(struct control *c, const struct create_spec *s, struct err *err);
+int spec_check(struct control *c, const struct actor *who, const struct create_spec *s,
+               struct err *err);
 int spec_quota(struct control *c, const struct actor *who, struct err *err);
 void spec_fill(struct control *c, const struct actor *who, const struct create_spec *s,
                struct sandbox *out);
@@ -339,12 +347,17 @@ void samples_begin(struct live *l);
 void samples_end(struct live *l); /* of one that leaves the table */
 void samples_free(struct live *l);
 void samples_serve(void *control);
+int door_open(struct control *c, struct err *err);
+void door_close(struct control *c);
+void door_forget(struct live *l); /* its tickets */
+void door_adopt(struct live *l);  /* a record of a release before doors asked for anything */
 void reach_free(struct live *l);
 /* Who waits for an answer from it is told that none comes; streams that have begun go on later. */
 void reach_interrupt(struct live *l);
 void keys_finish(struct control *c);
 void users_changed(struct control *c); /* what keys and tokens stand for is forgotten */
 int sessions_init(struct control *c, const char *secret, struct err *err);
+const char *sessions_secret(const struct control *c); /* that signs logins' tokens; or NULL */
 void sessions_finish(struct control *c);
 /* Whose token it is, and how long it is good for. */
 int session_user(struct control *c, struct str token, struct user *out, int64_t *left_ms,

@@ -45,8 +45,7 @@ static void fill(struct live *l, const char *id, const struct user *owner,
     s->strict = m->flags & ORDER_STRICT;
     s->public = m->mark.flags & ORDER_PUBLIC;
     s->secure = true;
-    if (!s->public)
-        id_random(s->traffic_token, SANDBOX_TOKEN);
+    id_random(s->traffic_token, SANDBOX_TOKEN);
     id_random(s->token, SANDBOX_TOKEN);
     s->created_ms = s->started_ms = control_wall_ms();
     if (!m->paused && bounded && left != NEVER) {

@@ -476,23 +476,61 @@ int control_connect(struct control *c, const struct actor *who, struct sandbox *
     return r;
 }
 
-int control_wake(struct control *c, struct sandbox *s, struct err *err)
+/* The machine knows: one that was paused with its memory may have lost it since. */
+static int refuse_stray(struct live *l, struct err *err)
+{
+    struct provider *p = l->control->provider;
+    struct machine_state m;
+
+    if (l->s.state != SANDBOX_PAUSED)
+        return 0;
+    if (p->ops->stat(p, l->s.id, &m, err))
+        return -1;
+    return m.asleep ? err_set(err, ERR_DENIED,
+                              "sandbox %s is paused, and only its files are kept: resume it first",
+                              l->s.id)
+                    : 0;
+}
+
+static int wake_locked(struct live *l, bool stray, struct err *err)
+{
+    int64_t ms = l->s.life.timeout_ms;
+
+    if (l->s.state == SANDBOX_RUNNING)
+        return 0;
+    if (!l->s.life.auto_resume)
+        return err_set(err, ERR_CONFLICT, "sandbox %s is paused: resume it first", l->s.id);
+    if (stray && refuse_stray(l, err))
+        return -1;
+    /* else one with a short time-out is paused again before its caller's next request */
+    return resume_locked(l, NULL, ms ? MAX(ms, (int64_t)CONTROL_WAKE_MS) : 0, true, err);
+}
+
+static int wake(struct sandbox *s, bool stray, struct err *err)
 {
     AUTO(live_releasep) struct live *l = live_of(s);
-    int r = 0;
+    int r;
 
-    (void)c;
     live_hold(l);
     if (s->state == SANDBOX_RUNNING)
         return 0;
     if (life_lock(l, NULL, err))
         return -1;
-    if (l->s.state != SANDBOX_RUNNING)
-        r = l->s.life.auto_resume
-                ? resume_locked(l, NULL, -1, true, err)
-                : err_set(err, ERR_CONFLICT, "sandbox %s is paused: resume it first", l->s.id);
+    r = wake_locked(l, stray, err);
     live_unlock(l);
     return r;
+}
+
+int control_wake(struct control *c, struct sandbox *s, struct err *err)
+{
+    (void)c;
+    return wake(s, false, err);
+}
+
+int control_wake_stray(struct control *c, struct sandbox *s, struct err *err)
+{
+    (void)c;
+    return wake(s, true, err);
 }
 
 static int work_locked(struct live *l, const struct actor *who, struct err *err)

@@ -149,7 +149,7 @@ struct warm *pool_take(struct control *c, const struct create_spec *s)
     struct pool *p = find(c, s->template, s->network);
     struct warm *w;
 
-    if (!p || list_empty(&p->warm) || s->strict || s->life.restart || s->mounts.n ||
+    if (!p || list_empty(&p->warm) || s->strict || s->ping || s->life.restart || s->mounts.n ||
         template_stale(c))
         return NULL;
     w = CONTAINER_OF(p->warm.next, struct warm, in);

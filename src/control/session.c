@@ -2,8 +2,9 @@
  * row is in the store, so that logging out, locking and a newer login end it at once.
  *
  * A password is hashed slowly on purpose, so logging in is the one call that strangers could make
- * us work hard with: attempts are counted by address, failures by name, and few are hashed at once.
- * Both counts are in memory, in tables that do not grow. */
+ * us work hard with: attempts are counted by address, failures by user, and few are hashed at once.
+ * One that is being hashed counts as a failure until it is known to be none, so that asking for
+ * many at once tries no more passwords than asking for one after the other. */
 #include <crypt.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -12,10 +13,11 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "control/attempts.h"
 #include "control/impl.h"
 #include "io/jwt.h"
 
-enum { SLOTS = 1024, WAITING_MAX = 64, MINUTE_MS = 60000, SECRET = 64, SECRET_MIN = 16 };
+enum { WAITING_MAX = 64, MINUTE_MS = 60000, SECRET_MIN = 16 };
 
 static struct {
     int64_t token_s, login_rate, swagger_rate, lockout_failures, lockout_s, hashing;
@@ -41,45 +43,22 @@ const struct setting control_auth_settings[] = {
     { 0 },
 };
 
-struct slot { /* of an address, or of a user's name */
-    uint64_t of;
-    int64_t since; /* monotonic ms: its window began, or its last failure was */
-    int64_t count;
-};
-
 struct sessions {
     char *secret;
-    uint64_t seed; /* so that nobody can choose names that share a slot */
-    struct slot addresses[SLOTS], names[SLOTS];
+    struct attempts addresses, users;
     int64_t hashing, waiting;
     struct co_cond hashed;
 };
 
 /* ---- opening ---- */
 
-static int learn_secret(struct store *s, void *arg, struct err *err)
-{
-    AUTO(buf_free) struct buf b = { 0 };
-    char fresh[SECRET + 1];
-    int r;
-
-    id_random(fresh, SECRET);
-    r = s->ops->value_once(s, "token-secret", str_of(fresh), &b, err);
-    explicit_bzero(fresh, sizeof(fresh));
-    if (r)
-        return -1;
-    *(char **)arg = xstrdup(buf_cstr(&b));
-    explicit_bzero(b.data, b.len);
-    return 0;
-}
-
 int sessions_init(struct control *c, const char *secret, struct err *err)
 {
     c->sessions = xcalloc(1, sizeof(*c->sessions));
-    id_bytes(&c->sessions->seed, sizeof(c->sessions->seed));
+    c->sessions->addresses.lasts_ms = MINUTE_MS;
     co_cond_init(&c->sessions->hashed);
     if (!secret || !*secret)
-        return control_store(c, learn_secret, &c->sessions->secret, err);
+        return control_secret(c, "token-secret", &c->sessions->secret, err);
     if (strlen(secret) < SECRET_MIN)
         return err_set(err, ERR_INVALID,
                        "TOKEN_SECRET_KEY must have %d bytes or more; without it one is made and "
@@ -87,6 +66,11 @@ int sessions_init(struct control *c, const char *secret, struct err *err)
                        SECRET_MIN);
     c->sessions->secret = xstrdup(secret);
     return 0;
+}
+
+const char *sessions_secret(const struct control *c)
+{
+    return c->sessions ? c->sessions->secret : NULL;
 }
 
 void sessions_finish(struct control *c)
@@ -101,58 +85,36 @@ void sessions_finish(struct control *c)
 
 /* ---- counting ---- */
 
-static struct slot *slot_of(const struct sessions *x, struct slot *slots, const char *text)
-{
-    uint64_t h = x->seed ^ 0xcbf29ce484222325u;
-    struct slot *s;
-
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
-    h ^= h >> 29;
-    s = &slots[h % SLOTS];
-    if (s->of != h)
-        *s = (struct slot){ .of = h }; /* the older one is forgotten: a table does not grow */
-    return s;
-}
-
 static int count_attempt(struct sessions *x, const struct login_request *rq, struct err *err)
 {
     int64_t rate = rq->by_query ? limits.swagger_rate : limits.login_rate;
-    char key[64];
-    struct slot *s;
+    unsigned char key[17] = { rq->by_query ? '?' : '{' };
+    struct attempt *a;
 
-    snprintf(key, sizeof(key), "%c%s", rq->by_query ? '?' : '{', rq->peer ? rq->peer : "");
-    s = slot_of(x, x->addresses, key);
-
-    if (!s->count || co_now() - s->since >= MINUTE_MS) {
-        s->since = co_now();
-        s->count = 0;
-    }
-    if (rate && s->count >= rate)
+    attempt_address(rq->peer ? rq->peer : "", key + 1);
+    a = attempt_of(&x->addresses, key, sizeof(key), co_now());
+    if (!a->count)
+        a->since = co_now();
+    if (rate && a->count >= rate)
         return err_set(err, ERR_LIMIT,
                        "%lld attempts to log in within a minute are as many as auth.%s-rate allows",
-                       (long long)s->count, rq->by_query ? "swagger" : "login");
-    s->count++;
+                       (long long)a->count, rq->by_query ? "swagger" : "login");
+    a->count++;
     return 0;
 }
 
-static bool locked_out(struct sessions *x, const char *name)
+static struct attempt *failures_of(struct sessions *x, int64_t user)
 {
-    struct slot *s = slot_of(x, x->names, name);
-
-    if (co_now() - s->since >= limits.lockout_s * 1000)
-        s->count = 0;
-    return limits.lockout_failures && s->count >= limits.lockout_failures;
+    x->users.lasts_ms = limits.lockout_s * 1000;
+    return attempt_of(&x->users, &user, sizeof(user), co_now());
 }
 
-static void count_failure(struct sessions *x, const char *name)
+static void count_failure(struct attempt *a, const struct login_request *rq)
 {
-    struct slot *s = slot_of(x, x->names, name);
-
-    s->since = co_now();
-    if (++s->count == limits.lockout_failures)
-        log_warn("a user cannot log in for a while: too many wrong passwords", KV("user", name),
-                 KVI("seconds", limits.lockout_s));
+    a->since = co_now();
+    if (++a->count == limits.lockout_failures)
+        log_warn("a user cannot log in for a while: too many wrong passwords", KV("user", rq->name),
+                 KV("from", rq->peer), KVI("seconds", limits.lockout_s));
 }
 
 /* ---- passwords ---- */
@@ -179,22 +141,55 @@ static void try_password(void *arg)
     free(data);
 }
 
-static int try_in_turn(struct sessions *x, struct trying *t, struct err *err)
+/* Is there room to hash one more password of that user (NULL: there is no such user)? 1, or 0: not
+ * yet; -1: the user is locked out. What is being hashed may all turn out to be wrong. */
+static int may_try(const struct sessions *x, const struct attempt *user)
 {
-    if (lazy_load(&lazy_crypt, err))
-        return -1;
+    if (user && limits.lockout_failures) {
+        if (user->count >= limits.lockout_failures)
+            return -1;
+        if (user->count + user->trying >= limits.lockout_failures)
+            return 0;
+    }
+    return x->hashing < limits.hashing;
+}
+
+static int wait_for_turn(struct sessions *x, int64_t user, struct err *err)
+{
+    int may, r = 0;
+
     if (x->waiting >= WAITING_MAX)
         return err_set(err, ERR_LIMIT, "too many are logging in at once: try again in a moment");
     x->waiting++;
-    while (x->hashing >= limits.hashing)
-        if (co_cond_wait(&x->hashed, NEVER)) {
-            x->waiting--;
-            return control_cancelled(err);
-        }
+    while (!(may = may_try(x, user ? failures_of(x, user) : NULL)) && !r)
+        r = co_cond_wait(&x->hashed, NEVER);
     x->waiting--;
+    if (r)
+        return control_cancelled(err);
+    return may > 0 ? 0 : err_set(err, ERR_DENIED, LOGIN_LOCKED);
+}
+
+/* user 0: there is none, which takes as long. */
+static int try_in_turn(struct sessions *x, const struct login_request *rq, int64_t user,
+                       struct trying *t, struct err *err)
+{
+    struct attempt *a;
+
+    if (lazy_load(&lazy_crypt, err) || wait_for_turn(x, user, err))
+        return -1;
+    if (user)
+        failures_of(x, user)->trying++;
     x->hashing++;
     co_call(try_password, t);
     x->hashing--;
+    if (user) {
+        a = failures_of(x, user);
+        a->trying--;
+        if (t->right)
+            a->count = 0;
+        else
+            count_failure(a, rq);
+    }
     co_cond_wake(&x->hashed);
     return 0;
 }
@@ -203,27 +198,34 @@ static int try_in_turn(struct sessions *x, struct trying *t, struct err *err)
 
 struct adding {
     struct session session;
-    bool alone;
-    const char *old; /* the one it replaces; NULL: none */
+    const struct user *user; /* as it was when the password or token was right */
+    const char *old;         /* the login that this one replaces; NULL: none */
 };
 
+/* A password that was right may have been changed since, or its user locked. */
 static int add_session(struct store *s, void *arg, struct err *err)
 {
     const struct adding *a = arg;
-    struct err ignored;
+    struct user now = { 0 };
+    bool alone;
 
+    if (s->ops->user_by_id(s, a->user->id, &now, err))
+        return -1;
+    alone = !now.multi_login;
+    if (now.locked)
+        return err_set(err, ERR_DENIED, LOGIN_LOCKED);
     if (a->old)
-        (void)s->ops->session_remove(s, a->old, &ignored);
-    return s->ops->session_add(s, &a->session, a->alone, err);
+        return s->ops->session_renew(s, a->old, &a->session, alone, err);
+    if (strcmp(now.password, a->user->password) != 0)
+        return err_set(err, ERR_DENIED, LOGIN_WRONG);
+    return s->ops->session_add(s, &a->session, alone, err);
 }
 
 static int begin_session(struct control *c, const struct user *u, const char *old,
                          struct login *out, struct err *err)
 {
     int64_t now = control_wall_ms();
-    struct adding a = { .session = { .user = u->id, .created_ms = now },
-                        .alone = !u->multi_login,
-                        .old = old };
+    struct adding a = { .session = { .user = u->id, .created_ms = now }, .user = u, .old = old };
     struct jwt t = { .user = u->id, .expires_s = now / 1000 + limits.token_s };
 
     id_uuid(a.session.id);
@@ -233,7 +235,7 @@ static int begin_session(struct control *c, const struct user *u, const char *ol
     if (jwt_sign(str_of(c->sessions->secret), &t, &out->token, err) ||
         control_store(c, add_session, &a, err))
         return -1;
-    if (a.alone || old)
+    if (!u->multi_login || old)
         users_changed(c); /* what an older login's token stands for is remembered */
     out->user = *u;
     out->session = a.session;
@@ -294,14 +296,11 @@ static int check_password(struct control *c, const struct login_request *rq, str
         return *err = unknown, -1;
     if (known)
         t.hash = u->password;
-    if (try_in_turn(c->sessions, &t, err))
+    if (try_in_turn(c->sessions, rq, known ? u->id : 0, &t, err))
         return -1;
-    if (!known)
-        return err_set(err, ERR_NOT_FOUND, LOGIN_WRONG);
     if (t.right)
         return u->locked ? err_set(err, ERR_DENIED, LOGIN_LOCKED) : 0;
-    count_failure(c->sessions, rq->name);
-    return err_set(err, ERR_DENIED, LOGIN_WRONG);
+    return err_set(err, known ? ERR_DENIED : ERR_NOT_FOUND, LOGIN_WRONG);
 }
 
 int control_login(struct control *c, const struct login_request *rq, struct login *out,
@@ -313,11 +312,8 @@ int control_login(struct control *c, const struct login_request *rq, struct logi
         return -1;
     if (!user_name_valid(str_of(rq->name)))
         return err_set(err, ERR_NOT_FOUND, LOGIN_WRONG);
-    if (locked_out(c->sessions, rq->name))
-        return err_set(err, ERR_DENIED, LOGIN_LOCKED);
     if (check_password(c, rq, &u, err))
         return -1;
-    slot_of(c->sessions, c->sessions->names, u.name)->count = 0;
     return begin_session(c, &u, NULL, out, err);
 }
 
@@ -328,9 +324,10 @@ int control_refresh(struct control *c, struct str token, struct login *out, stru
 
     if (find_login(c, token, &f, &t, err))
         return -1;
-    if (f.user.locked)
-        return err_set(err, ERR_DENIED, LOGIN_LOCKED);
-    return begin_session(c, &f.user, f.session.id, out, err);
+    if (!begin_session(c, &f.user, f.session.id, out, err))
+        return 0;
+    /* it has ended since: another refresh of the same token was faster, say */
+    return err->code == ERR_NOT_FOUND ? err_set(err, ERR_UNAUTHENTICATED, TOKEN_SUPERSEDED) : -1;
 }
 
 static int remove_session(struct store *s, void *arg, struct err *err)

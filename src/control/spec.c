@@ -4,6 +4,7 @@
 
 #include "base/id.h"
 #include "control/impl.h"
+#include "model/door.h"
 
 enum { TEMPLATE_MAX = 127, LABEL_MAX = 256, KEY_MAX = 255, MOUNTS_MAX = 8, PATH_LEN_MAX = 255 };
 
@@ -52,13 +53,15 @@ static bool path_plain(const char *path)
     return true;
 }
 
-static bool below(const char *path, const char *prefix)
+bool control_may_show(const struct control *c, struct str path)
 {
-    size_t n = strlen(prefix);
+    char text[PATH_LEN_MAX + 1];
 
-    while (n > 1 && prefix[n - 1] == '/')
-        n--;
-    return !strncmp(path, prefix, n) && (n == 1 || !path[n] || path[n] == '/');
+    if (path.n >= sizeof(text))
+        return false;
+    memcpy(text, path.p, path.n);
+    text[path.n] = 0;
+    return path_plain(text) && order_mount_allowed((const char *const *)c->allow_mounts, text);
 }
 
 /* The keeper looks again, beneath the directory itself: links cannot lead out there. This is for
@@ -70,16 +73,12 @@ static int check_mounts(const struct control *c, const struct objs *mounts, stru
     if (mounts->n > MOUNTS_MAX)
         return err_set(err, ERR_INVALID, "mounts: %zu; at most %d", mounts->n, MOUNTS_MAX);
     for (size_t i = 0; i < mounts->n; i++) {
-        bool allowed = false;
-
         if (!path_plain(m[i].host) || !path_plain(m[i].guest))
             return err_set(err, ERR_INVALID,
                            "mounts[%zu]: host and guest must be absolute paths without . and .., "
                            "of at most %d bytes",
                            i, PATH_LEN_MAX);
-        for (char **p = c->allow_mounts; p && *p; p++)
-            allowed = allowed || below(m[i].host, *p);
-        if (!allowed)
+        if (!order_mount_allowed((const char *const *)c->allow_mounts, m[i].host))
             return err_set(err, ERR_DENIED,
                            "mounts[%zu]: %.128s is not below a directory that the server's "
                            "--allow-mount names",
@@ -88,19 +87,45 @@ static int check_mounts(const struct control *c, const struct objs *mounts, stru
     return 0;
 }
 
-static int check_forwards(const struct objs *forwards, struct err *err)
+/* A listener on this machine's loopback takes a port away from everybody else here, and lets in
+ * every local account: who may name one, and what it may lead to. */
+static int check_forward(const struct control *c, const struct actor *who,
+                         const struct create_spec *s, size_t i, struct err *err)
 {
-    const struct sandbox_forward *f = forwards->items;
+    const struct sandbox_forward *f = (const struct sandbox_forward *)s->forwards.items + i;
+    const struct sandbox asked = { .env = s->env ? *s->env : (struct map){ 0 } };
+    bool free_for_all =
+        c->forward_min && f->host_port >= c->forward_min && f->host_port <= c->forward_max;
 
-    if (forwards->n > SANDBOX_FORWARDS)
-        return err_set(err, ERR_INVALID, "forwards: %zu; at most %d", forwards->n,
+    if (f->port < 1 || f->port > 65535 || f->host_port < 0 || f->host_port > 65535)
+        return err_set(err, ERR_INVALID,
+                       "forwards[%zu]: port must be from 1 to 65535, host_port from 0 (any free "
+                       "one) to 65535",
+                       i);
+    if (f->host_port && !who->admin && !free_for_all)
+        return err_set(err, ERR_DENIED,
+                       "forwards[%zu]: only an admin may name host port %lld: ask for 0, which is "
+                       "any free one; the server's --forward-ports A-B lets everybody name some",
+                       i, (long long)f->host_port);
+    if (s->secure && !f->public && door_of_sandbox(&asked, (uint16_t)f->port))
+        return err_set(
+            err, ERR_INVALID,
+            "forwards[%zu]: port %lld runs code for everybody who connects, and every account "
+            "of the server's machine could: add \"public\": true if that is meant, or "
+            "use `cove forward`",
+            i, (long long)f->port);
+    return 0;
+}
+
+static int check_forwards(const struct control *c, const struct actor *who,
+                          const struct create_spec *s, struct err *err)
+{
+    if (s->forwards.n > SANDBOX_FORWARDS)
+        return err_set(err, ERR_INVALID, "forwards: %zu; at most %d", s->forwards.n,
                        SANDBOX_FORWARDS);
-    for (size_t i = 0; i < forwards->n; i++)
-        if (f[i].port < 1 || f[i].port > 65535 || f[i].host_port < 0 || f[i].host_port > 65535)
-            return err_set(err, ERR_INVALID,
-                           "forwards[%zu]: port must be from 1 to 65535, host_port from 0 (any "
-                           "free one) to 65535",
-                           i);
+    for (size_t i = 0; i < s->forwards.n; i++)
+        if (check_forward(c, who, s, i, err))
+            return -1;
     return 0;
 }
 
@@ -114,7 +139,8 @@ static int check_life(const struct life *l, struct err *err)
     return life_check_timeout(l->timeout_ms, err) < 0 ? -1 : 0;
 }
 
-int spec_check(struct control *c, const struct create_spec *s, struct err *err)
+int spec_check(struct control *c, const struct actor *who, const struct create_spec *s,
+               struct err *err)
 {
     struct limits limits = s->limits;
 
@@ -122,8 +148,12 @@ int spec_check(struct control *c, const struct create_spec *s, struct err *err)
     if (check_template(s->template, err) || check_life(&s->life, err) ||
         check_map(s->metadata, "metadata", false, err) ||
         check_map(s->env, "environment", true, err) || check_mounts(c, &s->mounts, err) ||
-        check_forwards(&s->forwards, err) || limits_fill(&limits, NULL, err))
+        check_forwards(c, who, s, err) || limits_fill(&limits, NULL, err))
         return -1;
+    if (!s->public && !s->secure)
+        return err_set(err, ERR_INVALID,
+                       "a sandbox whose ports are private (public: false, allowPublicTraffic: "
+                       "false) needs secure: true, as else its guest has no token to ask for");
     if (s->label && strlen(s->label) > LABEL_MAX)
         return err_set(err, ERR_INVALID, "the label has more than %d bytes", LABEL_MAX);
     if (s->idem_key && (!*s->idem_key || strlen(s->idem_key) > KEY_MAX))
@@ -203,7 +233,7 @@ void spec_fill(struct control *c, const struct actor *who, const struct create_s
     out->public = s->public;
     if (s->secure)
         id_random(out->token, SANDBOX_TOKEN);
-    if (!s->public)
+    if (!s->public || s->secure) /* its services ask for it, too */
         id_random(out->traffic_token, SANDBOX_TOKEN);
     out->created_ms = control_wall_ms();
     copy_map(a, s->metadata, &out->metadata);

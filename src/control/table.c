@@ -47,6 +47,7 @@ void live_release(struct live *l)
         return;
     samples_free(l);
     reach_free(l);
+    door_forget(l);
     sandbox_finish(&l->s);
     free(l);
 }

@@ -276,23 +276,33 @@ int control_user_get(struct control *c, const char *name, struct user *out, stru
     return control_store(c, get_user, &g, err);
 }
 
-/* One who is locked, or has another password, is logged in nowhere any more. */
-static int save_user(struct store *s, void *arg, struct err *err)
-{
-    const struct user *u = arg;
-    struct user before;
+struct changing {
+    int64_t id;
+    struct user_change change;
+};
 
-    if (s->ops->user_by_id(s, u->id, &before, err) || s->ops->user_save(s, u, err))
+/* One who is locked, or has another password, is logged in nowhere any more. */
+static int change_user(struct store *s, void *arg, struct err *err)
+{
+    const struct changing *w = arg;
+
+    if (s->ops->user_change(s, w->id, &w->change, err))
         return -1;
-    return u->locked || strcmp(before.password, u->password) ? s->ops->session_clear(s, u->id, err)
-                                                             : 0;
+    return w->change.locked > 0 || w->change.password ? s->ops->session_clear(s, w->id, err) : 0;
 }
 
-int control_user_save(struct control *c, const struct user *u, struct err *err)
+int control_user_change(struct control *c, const struct user *u, const struct user_change *change,
+                        struct err *err)
 {
-    struct user copy = *u;
-    int r = control_store(c, save_user, &copy, err);
+    struct changing w = { u->id, *change };
+    struct user hashed = *u;
+    int r;
 
+    if (change->password && set_password(&hashed, change->password, err))
+        return -1;
+    if (change->password)
+        w.change.password = hashed.password;
+    r = control_store(c, change_user, &w, err);
     users_changed(c);
     return r;
 }
@@ -300,11 +310,11 @@ int control_user_save(struct control *c, const struct user *u, struct err *err)
 int control_user_password(struct control *c, const char *name, const char *password,
                           struct err *err)
 {
+    struct user_change change = USER_UNCHANGED;
     struct user u = { 0 };
 
-    if (control_user_get(c, name, &u, err) || set_password(&u, password, err))
-        return -1;
-    return control_user_save(c, &u, err);
+    change.password = password;
+    return control_user_get(c, name, &u, err) || control_user_change(c, &u, &change, err) ? -1 : 0;
 }
 
 struct listing {

@@ -282,7 +282,7 @@ static int receive_all(struct receiving *r, struct err *err)
         conn->nowait = true;
         result = guest_work(receive, r, err);
         conn->nowait = false;
-        if (!result && r->more && co_wait(conn->fd, CO_IN, co_in(http_limits.body_ms)))
+        if (!result && r->more && conn_wait(conn, co_in(http_limits.body_ms)))
             result = errno == ETIMEDOUT ? err_set(err, ERR_TIMEOUT,
                                                   "the upload paused longer than http.body-ms=%lld",
                                                   (long long)http_limits.body_ms)

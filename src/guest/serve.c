@@ -33,7 +33,7 @@ static struct guest guest = { .root = -1,
                               .processes = LIST_INIT(guest.processes),
                               .watchers = LIST_INIT(guest.watchers) };
 static struct httpd server = {
-    .tables = tables, .ctx = &guest, .before = auth_before, .cors = true
+    .tables = tables, .ctx = &guest, .before = auth_before, .ahead = true, .cors = true
 };
 
 static void listen_on(void *arg) { httpd_listen(&server, (int)(intptr_t)arg); }

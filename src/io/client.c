@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "base/mem.h"
+#include "io/seats.h"
 
 enum { SPARES = 64 };
 
@@ -112,7 +113,8 @@ static void pool_put(struct client *c, struct client_link *l)
 {
     if (!c->sweeping && !c->finished)
         c->sweeping = !co_go(sweep, c, &c->sweeper);
-    if (!c->sweeping) { /* without a sweeper nothing may be kept */
+    /* without a sweeper nothing may be kept */
+    if (!c->sweeping || seats_scarce(l->conn.fd)) {
         link_free(l);
         return;
     }
@@ -203,6 +205,8 @@ static struct client_link *dial(struct client *c, const struct client_to *to, st
 
     if (fd < 0)
         return NULL;
+    while ((l = oldest(c)) && seats_scarce(fd)) /* what nobody uses is the first to go */
+        pool_close(c, l);
     l = xmalloc(sizeof(*l) + key.n);
     conn_init(&l->conn, fd);
     list_init(&l->age);

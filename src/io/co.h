@@ -7,7 +7,8 @@
  *
  * Descriptors given to these calls are non-blocking. A deadline is absolute, in ms of clock_ms();
  * NEVER means none. A call that may park returns -1 with errno ETIMEDOUT when the deadline passed
- * and ECANCELED when another coroutine cancelled this one; cancelling is sticky.
+ * and ECANCELED when another coroutine cancelled this one; cancelling is sticky. At most one waits
+ * for a descriptor in a direction: a second one's call returns -1 with errno EBUSY at once.
  *
  * A coroutine has 64 KiB of stack: no recursion over input, no large locals. What blocks or
  * needs a deep stack runs in co_call(). */

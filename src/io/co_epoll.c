@@ -535,7 +535,10 @@ static int watch(int fd, enum co_dir dir)
     }
     if (TAKE(s->missed[dir], false))
         return 1;
-    assert(!s->wait[dir]); /* two coroutines reading one descriptor is a bug in the caller */
+    if (UNLIKELY(s->wait[dir])) { /* its wake-up would be lost: an error of this call alone */
+        errno = EBUSY;
+        return -1;
+    }
     s->wait[dir] = L->current;
     L->current->fd = fd;
     L->current->dir = dir;

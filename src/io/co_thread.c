@@ -22,7 +22,8 @@ struct co {
     void *arg;
     uint64_t id;
     int event; /* written to wake a thread that is parked */
-    int fd;    /* what it waits for, -1 when nothing */
+    int fd;    /* what it waits for, -1 when nothing, or when it is being woken */
+    enum co_dir dir;
     bool woken, cancelled;
 };
 
@@ -128,6 +129,7 @@ static void poke(struct co *c)
 {
     static const uint64_t one = 1;
 
+    c->fd = -1;
     if (write(c->event, &one, sizeof(one)) < 0 && errno != EAGAIN)
         abort();
 }
@@ -158,6 +160,16 @@ bool co_cancelled(void) { return self->cancelled; }
 int64_t co_now(void) { return clock_ms(); }
 void co_skip_waits(bool on) { (void)on; }
 
+static bool is_waited_for(int fd, enum co_dir dir)
+{
+    const struct co *c;
+
+    list_each(c, &all, all)
+        if (fd >= 0 && c->fd == fd && c->dir == dir)
+            return true;
+    return false;
+}
+
 /* Parks until the event, fd (when >= 0) or the deadline: 0 event, 1 fd, -1 with errno. */
 static int park(int fd, enum co_dir dir, int64_t until)
 {
@@ -170,7 +182,12 @@ static int park(int fd, enum co_dir dir, int64_t until)
         errno = ECANCELED;
         return -1;
     }
+    if (is_waited_for(fd, dir)) {
+        errno = EBUSY;
+        return -1;
+    }
     self->fd = fd;
+    self->dir = dir;
     pthread_mutex_unlock(&big);
     do {
         int64_t ms = until == NEVER ? -1 : MAX(until - clock_ms(), (int64_t)0);

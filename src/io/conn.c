@@ -116,21 +116,39 @@ void conn_fair(struct conn *c)
 
 static ssize_t receive(struct conn *c, void *buf, size_t n)
 {
-    return LIKELY(!c->ops) ? read(c->fd, buf, n) : c->ops->read(c, buf, n);
+    ssize_t r = LIKELY(!c->ops) ? read(c->fd, buf, n) : c->ops->read(c, buf, n);
+
+    if (c->owed_ms && r > 0)
+        c->owed_ms = MAX(c->owed_ms - (int64_t)r * 1000 / CONN_SLOW, (int64_t)0);
+    return r;
 }
 
-int conn_wait(struct conn *c, int64_t until)
+static int wait_turned(int64_t until)
 {
     enum { TURNED_MS = 20 };
 
-    if (LIKELY(!c->turned))
-        return co_wait(c->fd, CO_IN, until);
     /* Rare enough for a look now and then: a coroutine may be waiting to write already, and two
      * cannot wait for the same. */
     if (co_sleep(MIN(until, co_in(TURNED_MS))))
         return -1;
     errno = ETIMEDOUT;
     return co_now() < until ? 0 : -1;
+}
+
+int conn_wait(struct conn *c, int64_t until)
+{
+    int r;
+
+    c->reads_at = co_now();
+    r = LIKELY(!c->turned) ? co_wait(c->fd, CO_IN, until) : wait_turned(until);
+    c->owed_ms += co_now() - c->reads_at;
+    c->reads_at = 0;
+    return r;
+}
+
+int64_t conn_owed(const struct conn *c)
+{
+    return c->owed_ms + (c->reads_at ? co_now() - c->reads_at : 0);
 }
 
 ssize_t conn_fill(struct conn *c, size_t max, int64_t until)
@@ -227,7 +245,7 @@ static int64_t span_of(const struct conn *c, int64_t until)
     return until == NEVER || until == c->patience ? 0 : MAX(until - co_now(), (int64_t)0);
 }
 
-int conn_wait_room(struct conn *c, int64_t until)
+static int wait_room(struct conn *c, int64_t until)
 {
     enum { LOOKS = 4 };
     int64_t span = span_of(c, until);
@@ -255,6 +273,16 @@ int conn_wait_room(struct conn *c, int64_t until)
         before = left;
         until = co_in(span);
     }
+}
+
+int conn_wait_room(struct conn *c, int64_t until)
+{
+    int r;
+
+    c->writes_at = co_now();
+    r = wait_room(c, until);
+    c->writes_at = 0;
+    return r;
 }
 
 static int write_plain(struct conn *c, struct iovec *v, int count, int64_t until)

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "io/co.h"
 
-enum { CONN_BUF = 16 << 10 };
+enum { CONN_BUF = 16 << 10, CONN_SLOW = 500 /* bytes a second; see conn_owed() */ };
 
 struct conn;
 
@@ -32,15 +32,17 @@ struct conn_guard {
 };
 
 struct conn {
-    int fd;                     /* owned */
-    const struct conn_ops *ops; /* NULL: none */
-    void *layer;                /* theirs */
-    char *in, *out;             /* pooled; NULL while empty */
-    size_t cap;                 /* of in */
-    size_t pos, len;            /* unread input is in[pos..len) */
-    size_t used;                /* pending output is out[0..used) */
-    unsigned burst;             /* reads in a row that did not have to wait */
-    int64_t patience;           /* until when http_put() waits for the peer; 0: http.write-ms */
+    int fd;                      /* owned */
+    const struct conn_ops *ops;  /* NULL: none */
+    void *layer;                 /* theirs */
+    char *in, *out;              /* pooled; NULL while empty */
+    size_t cap;                  /* of in */
+    size_t pos, len;             /* unread input is in[pos..len) */
+    size_t used;                 /* pending output is out[0..used) */
+    unsigned burst;              /* reads in a row that did not have to wait */
+    int64_t reads_at, writes_at; /* since when the peer is waited for, to say or to take; 0: not */
+    int64_t owed_ms;             /* for how long in all, less what it said since: conn_owed() */
+    int64_t patience;            /* until when http_put() waits for the peer; 0: http.write-ms */
     bool nowait; /* reads fail with EAGAIN where the loop would park: for co_call() and proxy */
     bool cut;    /* conn_cut() was called */
     bool turned; /* the last read waits for room to write: set by the layer */
@@ -73,6 +75,9 @@ int conn_flush(struct conn *c, int64_t until);
 int conn_writev(struct conn *c, struct iovec *v, int count, int64_t until);
 /* After a read that met EAGAIN: 0 try again, -1 with errno. */
 int conn_wait(struct conn *c, int64_t until);
+/* Milliseconds that the peer has been waited for, in all, to say something; every CONN_SLOW bytes
+ * that it says take one second off. */
+int64_t conn_owed(const struct conn *c);
 /* After a write that met EAGAIN. A peer that is found dead is ETIMEDOUT before `until`, even where
  * the wait has no end. */
 int conn_wait_room(struct conn *c, int64_t until);

@@ -12,6 +12,7 @@ enum { HTTP_FIELDS = 128 };
 struct http_limits {
     int64_t header_bytes, header_count, body_bytes;
     int64_t header_ms, idle_ms, body_ms, write_ms;
+    int64_t connections, peer_connections, reserve; /* see seats.h */
 };
 extern struct http_limits http_limits;
 extern const struct setting http_settings[];

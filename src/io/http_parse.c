@@ -14,6 +14,7 @@ struct http_limits http_limits = {
     .idle_ms = 600000,
     .body_ms = 60000,
     .write_ms = 60000,
+    .reserve = 1024,
 };
 
 const struct setting http_settings[] = {
@@ -24,7 +25,7 @@ const struct setting http_settings[] = {
     { "http.body-bytes", &http_limits.body_bytes, 0, INT64_MAX,
       "bytes of a body that is held in memory" },
     { "http.header-ms", &http_limits.header_ms, 10, INT32_MAX,
-      "time a client may take to send a head" },
+      "time a client may take to send its first byte, and a head" },
     { "http.idle-ms", &http_limits.idle_ms, 10, INT32_MAX,
       "time a kept connection may wait for its next request" },
     { "http.body-ms", &http_limits.body_ms, 10, INT32_MAX,
@@ -33,6 +34,12 @@ const struct setting http_settings[] = {
       "time a reader may take nothing of an answer that has a length" },
     { "http.peer-ms", &sock_peer_ms, 100, INT32_MAX,
       "time a peer may leave what it was sent unanswered before it is taken for dead" },
+    { "http.connections", &http_limits.connections, 0, INT32_MAX,
+      "connections at once, beyond which an idle one goes; 0: by RLIMIT_NOFILE, up to 16384" },
+    { "http.peer-connections", &http_limits.peer_connections, 0, INT32_MAX,
+      "those of one address (IPv6: of a /64); 0: three quarters" },
+    { "http.reserve", &http_limits.reserve, 0, INT32_MAX,
+      "open files that connections leave free, but at most a quarter of RLIMIT_NOFILE" },
     { 0 },
 };
 
@@ -308,7 +315,9 @@ const char *http_reason(int status)
     case 206: return "Partial Content";
     case 301: return "Moved Permanently";
     case 302: return "Found";
+    case 303: return "See Other";
     case 304: return "Not Modified";
+    case 307: return "Temporary Redirect";
     case 400: return "Bad Request";
     case 401: return "Unauthorized";
     case 403: return "Forbidden";
@@ -323,6 +332,7 @@ const char *http_reason(int status)
     case 415: return "Unsupported Media Type";
     case 416: return "Range Not Satisfiable";
     case 417: return "Expectation Failed";
+    case 421: return "Misdirected Request";
     case 422: return "Unprocessable Content";
     case 426: return "Upgrade Required";
     case 429: return "Too Many Requests";

@@ -2,6 +2,7 @@
 #include "io/httpd.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -10,19 +11,20 @@
 #include "io/gzip.h"
 #include "io/sock.h"
 
-enum { SPARE_CALLS = 64, DRAIN = 256 << 10, LINGER_MS = 2000 };
+enum { SPARE_CALLS = 64, DRAIN = 256 << 10, LINGER_MS = 2000, BURST = 16 };
 
 /* ---- calls are recycled: their head is too large for a coroutine's stack ---- */
 
 static _Thread_local struct call *spare[SPARE_CALLS];
 static _Thread_local int spares;
 
-static struct call *call_get(struct httpd *d, struct conn *conn)
+static struct call *call_get(struct httpd *d, struct conn *conn, struct seat *seat)
 {
     struct call *c = spares ? spare[--spares] : xcalloc(1, sizeof(*c));
 
     c->server = d;
     c->conn = conn;
+    c->seat = seat;
     return c;
 }
 
@@ -202,6 +204,7 @@ static void log_call(struct call *c, int64_t began_us, const struct err *err)
     log_debug("request", KV("id", call_id(c)),
               KV("method", arena_strdup(&c->arena, c->head.method)),
               KV("path", arena_strdup(&c->arena, c->path)), KVI("status", c->status),
+              KV("from", c->server->from ? c->server->from(c) : conn_peer(c->conn)),
               KVI("us", clock_us() - began_us), KV("error", err->code ? err->msg : ""));
 }
 
@@ -223,6 +226,34 @@ static void judge_large_head(struct call *c, struct err *err)
                 (long long)http_limits.header_bytes);
 }
 
+/* What a client that owes us nothing that anybody wants may still say: its place is free. */
+static void hear_out(struct call *c)
+{
+    seat_is(c->seat, SEAT_SILENT);
+    conn_linger(c->conn, co_in(LINGER_MS));
+}
+
+static void bad_head(struct call *c, struct err *err)
+{
+    c->head.keep = false;
+    c->head.minor = 1;
+    c->head.count = 0; /* what was parsed is the request before, or nonsense */
+    judge_large_head(c, err);
+    if (err->code != ERR_GONE)
+        call_fail(c, err);
+    http_flush(c->conn);
+    hear_out(c);
+}
+
+/* Reads past a body that nobody wants. The answer goes out before we wait for it. */
+static bool drain(struct call *c)
+{
+    if (http_flush(c->conn) || c->close)
+        return false;
+    seat_is(c->seat, SEAT_SILENT);
+    return http_body_drain(&c->body, DRAIN);
+}
+
 /* Reads, answers and finishes one request: true when the connection goes on. */
 static bool one_request(struct call *c)
 {
@@ -230,21 +261,14 @@ static bool one_request(struct call *c)
     int64_t began_us = log_level > LOG_DEBUG ? 0 : clock_us();
     int r = http_read_head(c->conn, HTTP_REQUEST, &c->head, &err);
 
-    if (r == 0)
+    if (r < 0)
+        bad_head(c, &err);
+    if (r <= 0 || co_cancelled()) /* it had to go before this request was read: try it again */
         return false;
-    if (r < 0) {
-        c->head.keep = false;
-        c->head.minor = 1;
-        c->head.count = 0; /* what was parsed is the request before, or nonsense */
-        judge_large_head(c, &err);
-        if (err.code != ERR_GONE)
-            call_fail(c, &err);
-        http_flush(c->conn);
-        conn_linger(c->conn, co_in(LINGER_MS));
-        return false;
-    }
     c->server->requests++;
     http_body_init(&c->body, c->conn, &c->head, HTTP_REQUEST);
+    seat_is(c->seat, c->body.done ? SEAT_BUSY : SEAT_OWING);
+    c->conn->owed_ms = 0;
     if (!c->body.done || c->head.upgrade) /* reading on moves what the head's slices point into */
         http_head_keep(&c->head, &c->arena);
     r = answer(c, &err);
@@ -262,9 +286,8 @@ static bool one_request(struct call *c)
         call_fail(c, &err);
     }
     log_call(c, began_us, &err);
-    /* The answer goes out before we wait for the rest of a body that nobody wants. */
-    if (!c->body.done && (http_flush(c->conn) || c->close || !http_body_drain(&c->body, DRAIN))) {
-        conn_linger(c->conn, co_in(LINGER_MS));
+    if (!c->body.done && !drain(c)) {
+        hear_out(c);
         return false;
     }
     return !c->close;
@@ -275,6 +298,7 @@ static bool one_request(struct call *c)
 struct serving {
     struct httpd *server;
     int fd;
+    struct seat seat;
 };
 
 struct at_work { /* on the stack of each coroutine of a server */
@@ -319,44 +343,96 @@ static bool guarded(struct conn *conn, struct conn_guard *g)
     return false;
 }
 
+/* Is there a head that can be answered without a wait? */
+static bool has_head(const struct conn *c)
+{
+    struct str s = conn_peek(c);
+
+    return s.p && memmem(s.p, s.n, "\r\n\r\n", 4);
+}
+
+/* What was answered goes out before the next request is waited for. */
+static bool await_request(struct serving *s, struct conn *c, bool first)
+{
+    bool soon = first && !s->server->ahead;
+    ssize_t r;
+
+    if (http_flush(c))
+        return false;
+    if (!first)
+        seat_is(&s->seat, SEAT_KEPT);
+    if (conn_ready(c))
+        return true;
+    r = conn_fill_idle(c, co_in(soon ? http_limits.header_ms : http_limits.idle_ms));
+    if (r < 0 && soon && errno == ETIMEDOUT)
+        seat_late();
+    return r > 0;
+}
+
 static void serve(void *arg)
 {
-    struct serving s = *(struct serving *)arg;
+    struct serving *s = arg;
+    struct httpd *d = s->server;
     struct at_work work;
     struct conn conn;
     bool more;
 
-    free(arg);
-    go_to_work(s.server, &work);
-    conn_init(&conn, s.fd);
-    more = !s.server->closing && (!s.server->tls || guarded(&conn, s.server->tls));
-    while (more) {
-        struct call *c;
+    go_to_work(d, &work);
+    conn_init(&conn, s->fd);
+    s->seat.conn = &conn;
+    more = !d->closing && (!d->tls || guarded(&conn, d->tls));
+    for (bool first = true; more && await_request(s, &conn, first); first = false) {
+        struct call *c = call_get(d, &conn, &s->seat);
 
-        if (!conn_ready(&conn) &&
-            (http_flush(&conn) || conn_fill_idle(&conn, co_in(http_limits.idle_ms)) <= 0))
-            break;
-        c = call_get(s.server, &conn);
         do
             call_clear(c);
-        while ((more = one_request(c)) && conn_ready(&conn));
+        while ((more = one_request(c)) && has_head(&conn));
+        if (!more)
+            seat_is(&s->seat, SEAT_SILENT);
         call_put(c);
     }
     http_flush(&conn);
     conn_finish(&conn);
-    s.server->conns--;
-    leave_work(s.server, &work);
+    seat_leave(&s->seat);
+    free(s);
+    d->conns--;
+    leave_work(d, &work);
+}
+
+/* As much as can be said without waiting for somebody who is one too many. */
+static int turn_away(struct httpd *d, int fd, const struct err *err)
+{
+    char text[512], unread[1024];
+    int n = snprintf(text, sizeof(text),
+                     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; "
+                     "charset=utf-8\r\nRetry-After: 1\r\nContent-Length: %zu\r\n"
+                     "Connection: close\r\n\r\n%s\n",
+                     strlen(err->msg) + 1, err->msg);
+
+    log_debug("connection refused", KV("error", err->msg));
+    while (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) == (ssize_t)sizeof(unread))
+        ; /* closing with unread input would take the answer back */
+    if (!d->tls)
+        send(fd, text, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    co_close(fd);
+    return -1;
 }
 
 int httpd_serve(struct httpd *d, int fd)
 {
     struct serving *s = xmalloc(sizeof(*s));
+    struct err err = { 0 };
 
-    *s = (struct serving){ d, fd };
+    *s = (struct serving){ .server = d, .fd = fd };
+    if (seat_take(&s->seat, fd, &err)) {
+        free(s);
+        return turn_away(d, fd, &err);
+    }
     d->conns++;
-    if (!co_go(serve, s, NULL))
+    if (!co_go(serve, s, &s->seat.co))
         return 0;
     d->conns--;
+    seat_leave(&s->seat);
     free(s);
     co_close(fd);
     return -1;
@@ -365,6 +441,7 @@ int httpd_serve(struct httpd *d, int fd)
 void httpd_listen(struct httpd *d, int listener)
 {
     struct at_work work;
+    unsigned burst = 0;
 
     go_to_work(d, &work);
     sock_look_after(listener);
@@ -374,6 +451,10 @@ void httpd_listen(struct httpd *d, int listener)
         if (fd < 0)
             break;
         httpd_serve(d, fd);
+        /* a queue that never runs empty must not keep the others from running, nor those that had
+         * to make room from closing */
+        if (++burst % BURST == 0)
+            co_pass();
     }
     co_close(listener);
     leave_work(d, &work);

@@ -6,7 +6,7 @@
 
 #include "base/field.h"
 #include "base/list.h"
-#include "io/http.h"
+#include "io/seats.h"
 
 struct call;
 struct gunzip;
@@ -55,11 +55,14 @@ struct httpd {
     /* Sees each call before the tables do: 1 answered (a proxy), 0 go on, -1; may be NULL. */
     int (*first)(struct call *c, struct err *err);
     int (*before)(struct call *c, struct err *err); /* credentials; may be NULL */
-    /* Sees each error before it is answered, to add headers; may be NULL. */
-    void (*failing)(struct call *c, const struct err *err);
+    /* Sees each error before it is answered, to add headers, and to say less; may be NULL. */
+    void (*failing)(struct call *c, struct err *err);
     /* Answers an error in a facade's own form: true; may be NULL. */
     bool (*refuse)(struct call *c, const struct err *err);
+    /* Where a call comes from, for the log; NULL: its peer. */
+    const char *(*from)(struct call *c);
     struct conn_guard *tls;  /* connections begin with its handshake; NULL: in plain text */
+    bool ahead;              /* connections are made ahead: the first byte has http.idle-ms */
     bool cors;               /* any origin may call */
     bool tell_id;            /* X-Request-ID on every answer */
     int64_t conns, requests; /* now open; ever served */
@@ -85,12 +88,13 @@ struct call {
     bool head_only;        /* HEAD: the answer has no body */
     bool chunked;          /* the answer is being streamed in chunks */
     bool close;            /* the connection ends with this answer */
+    struct seat *seat;     /* of the connection */
     struct http_head head;
 };
 
 /* Serves a listening socket until cancelled; owns it. */
 void httpd_listen(struct httpd *d, int listener);
-/* Serves one connection that something else accepted; owns it. */
+/* Serves one connection that something else accepted; owns it. -1: it was refused and closed. */
 int httpd_serve(struct httpd *d, int fd);
 /* Cuts off everybody and parks until no call is under way: what handlers use may go then. */
 void httpd_close(struct httpd *d);

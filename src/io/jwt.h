@@ -23,4 +23,7 @@ int jwt_sign(struct str key, const struct jwt *t, struct buf *out, struct err *e
  * that it protects. */
 int jwt_verify(struct str key, struct str token, int64_t now_s, struct jwt *out, struct err *err);
 
+/* Is it one that jwt_sign() made with this key, whatever it says and however old it is? */
+bool jwt_is_signed(struct str key, struct str token);
+
 #endif

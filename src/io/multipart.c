@@ -10,43 +10,55 @@
 
 enum state { PREAMBLE, AFTER_MARK, HEAD, BODY, DONE };
 
-/* A parameter of a header value: name=token or name="quoted". */
+/* How many bytes a parameter's value takes, quotes included; *n: how many it has without them and
+ * without what escapes, which go to out unless that is NULL. Browsers and SDKs escape only the
+ * quote; a backslash may be part of a name. */
+static size_t parameter_value(struct str s, char *out, size_t *n)
+{
+    size_t i = 1;
+
+    *n = 0;
+    if (!s.n || s.p[0] != '"') {
+        const char *end = s.n ? memchr(s.p, ';', s.n) : NULL;
+
+        *n = end ? (size_t)(end - s.p) : s.n;
+        if (out && *n)
+            memcpy(out, s.p, *n);
+        return *n;
+    }
+    for (; i < s.n && s.p[i] != '"'; i++, ++*n) {
+        if (s.p[i] == '\\' && i + 1 < s.n && (s.p[i + 1] == '"' || s.p[i + 1] == '\\'))
+            i++;
+        if (out)
+            out[*n] = s.p[i];
+    }
+    return MIN(i + 1, s.n);
+}
+
+/* A parameter of a header value: name=token or name="quoted". Only the one that is wanted costs
+ * memory, and behind so many nobody's is. */
 static bool parameter(struct arena *a, struct str value, const char *name, struct str *out)
 {
-    while (value.n) {
+    for (int i = 0; value.n && i < MULTIPART_PARAMETERS; i++) {
+        const char *last;
         struct str key;
-        char *text = arena_alloc(a, value.n + 1);
-        size_t n = 0;
+        size_t size, n;
 
         if (!str_cut(value, '=', &key, &value))
             return false;
-        if (value.n && value.p[0] == '"') {
-            size_t i = 1;
-
-            for (; i < value.n && value.p[i] != '"'; i++) {
-                /* browsers and SDKs escape only the quote; a backslash may be part of a name */
-                if (value.p[i] == '\\' && i + 1 < value.n &&
-                    (value.p[i + 1] == '"' || value.p[i + 1] == '\\'))
-                    i++;
-                text[n++] = value.p[i];
-            }
-            i = MIN(i + 1, value.n);
-            value = (struct str){ value.p + i, value.n - i };
-        } else {
-            for (; n < value.n && value.p[n] != ';'; n++)
-                text[n] = value.p[n];
-            value = (struct str){ value.p + n, value.n - n };
-        }
+        size = parameter_value(value, NULL, &n);
         /* key is "...; name": what stands behind the last ';' */
-        for (size_t i = key.n; i--;)
-            if (key.p[i] == ';') {
-                key = (struct str){ key.p + i + 1, key.n - i - 1 };
-                break;
-            }
+        last = key.n ? memrchr(key.p, ';', key.n) : NULL;
+        if (last)
+            key = (struct str){ last + 1, (size_t)(key.p + key.n - last) - 1 };
         if (str_iis(str_trim(key), name)) {
+            char *text = arena_alloc(a, n + 1);
+
+            parameter_value(value, text, &n);
             *out = (struct str){ text, n };
             return true;
         }
+        value = (struct str){ value.p + size, value.n - size };
     }
     return false;
 }
@@ -66,7 +78,10 @@ int multipart_init(struct multipart *m, struct str content_type, struct err *err
     if (!str_iis(str_trim(media), "multipart/form-data") ||
         !parameter(&m->text, content_type, "boundary", &boundary)) {
         multipart_finish(m);
-        return err_set(err, ERR_INVALID, "Content-Type is not multipart/form-data with a boundary");
+        return err_set(err, ERR_INVALID,
+                       "Content-Type is not multipart/form-data with a boundary among its first %d "
+                       "parameters",
+                       MULTIPART_PARAMETERS);
     }
     boundary = str_trim(boundary);
     for (size_t i = 0; i < boundary.n; i++)

@@ -14,7 +14,7 @@ enum multipart_event {
     MULTIPART_END,  /* the closing boundary was read; what follows is ignored */
 };
 
-enum { MULTIPART_HEAD = 8192, MULTIPART_BOUNDARY = 70 };
+enum { MULTIPART_HEAD = 8192, MULTIPART_BOUNDARY = 70, MULTIPART_PARAMETERS = 64 };
 
 struct multipart {
     char mark[MULTIPART_BOUNDARY + 5]; /* "\r\n--boundary" */

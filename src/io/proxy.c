@@ -7,7 +7,8 @@
  * costs one coroutine and one write in each direction.
  *
  * Never: pass on framing as it came (each side's is made anew), retry what may have been carried
- * out, end a broken answer as if it were whole. */
+ * out, end a broken answer as if it were whole, write to one connection from both coroutines: to
+ * the client only the call's own writes, to the upstream the side as soon as there is one. */
 #include "io/proxy.h"
 
 #include <errno.h>
@@ -52,10 +53,12 @@ struct relay {
 static enum relayed finish_relay(const struct relay *r, struct err *err)
 {
     AUTO(buf_free) struct buf trailers = { 0 };
+    bool answer = r->from == &r->s->x->body;
 
     if (!r->chunked)
         return RELAYED;
-    if (r->from->trailers.len && proxy_head_trailers(&r->from->trailers, &trailers, err))
+    if (r->from->trailers.len &&
+        proxy_head_trailers(r->s->p, answer, &r->from->trailers, &trailers, err))
         return SOURCE_FAILED;
     return http_put_last_chunk(r->to, buf_str(&trailers)) ? SINK_FAILED : RELAYED;
 }
@@ -185,6 +188,16 @@ static int start_side(struct pass *s, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "no memory for another coroutine");
 }
 
+/* Asks a client that waits to be asked for its body, and starts the side that sends it on. The side
+ * itself must not ask: it would write between the interim answers that pass here. */
+static int start_body(struct pass *s, struct err *err)
+{
+    if (!http_body_want(&s->c->body, err))
+        return start_side(s, err);
+    s->p->fault = PROXY_CLIENT;
+    return -1;
+}
+
 /* Cancelled or not ourselves, we may not leave before the side has: it uses our variables. */
 static void stop_side(struct pass *s)
 {
@@ -225,7 +238,7 @@ static int wait_upstream(struct pass *s, struct err *err)
                            (long long)s->x->answer_ms);
         if (first == until)
             continue; /* the other direction has moved meanwhile */
-        if (start_side(s, err))
+        if (s->x->sent || s->x->answered ? start_side(s, err) : start_body(s, err))
             return -1;
     }
 }
@@ -265,12 +278,14 @@ static int read_answer(struct pass *s, struct err *err)
         if (r <= 0 || s->x->answered)
             return r;
         if (s->x->head.status == 100) {
-            if (!s->x->sent && !s->side_runs && start_side(s, err))
+            if (!s->x->sent && !s->side_was && start_body(s, err))
                 return -1;
         } else if (s->c->head.minor) {
             proxy_head_interim(s->p, s->c, s->x);
-            if (http_put(s->c->conn, buf_str(&s->c->scratch)) || http_flush(s->c->conn))
+            if (http_put(s->c->conn, buf_str(&s->c->scratch)) || http_flush(s->c->conn)) {
+                s->p->fault = PROXY_CLIENT;
                 return err_set(err, ERR_GONE, "the client left");
+            }
         }
     }
 }

@@ -287,7 +287,9 @@ void proxy_head_answer(const struct proxy *p, struct call *c, const struct excha
     buf_add(b, "\r\n", 2);
 }
 
-int proxy_head_trailers(struct buf *raw, struct buf *out, struct err *err)
+/* Some who pass on an answer put them among its fields. */
+int proxy_head_trailers(const struct proxy *p, bool answer, struct buf *raw, struct buf *out,
+                        struct err *err)
 {
     AUTO(freep) struct http_head *h = xmalloc(sizeof(*h));
 
@@ -295,7 +297,7 @@ int proxy_head_trailers(struct buf *raw, struct buf *out, struct err *err)
     if (http_parse_fields(raw->data, raw->len, h, err) <= 0)
         return err_in(err, "trailers");
     for (int i = 0; i < h->count; i++)
-        if (what_is(h->field[i].name) == PLAIN)
+        if (what_is(h->field[i].name) == PLAIN && !(p->drop && p->drop(&h->field[i], answer)))
             put_field(out, &h->field[i]);
     return 0;
 }

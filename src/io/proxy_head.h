@@ -12,6 +12,7 @@ void proxy_head_interim(const struct proxy *p, struct call *c, const struct exch
 /* Does the client ask for an upgrade that may be passed on? */
 bool proxy_head_upgrades(const struct http_head *h);
 /* Checks raw trailer lines and writes those that may be passed on. */
-int proxy_head_trailers(struct buf *raw, struct buf *out, struct err *err);
+int proxy_head_trailers(const struct proxy *p, bool answer, struct buf *raw, struct buf *out,
+                        struct err *err);
 
 #endif

@@ -52,6 +52,7 @@ struct sandbox_mount { /* a host directory inside */
 };
 struct sandbox_forward { /* a port of this machine's loopback that leads inside */
     int64_t host_port, port;
+    bool public; /* that every local account may use it is meant: see door.h */
 };
 
 struct sandbox {

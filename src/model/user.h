@@ -19,6 +19,16 @@ struct user {
     int64_t created_ms;
 };
 
+/* What is -1 or NULL stays as it is: two who change different things do not undo each other. */
+struct user_change {
+    int64_t role, locked, multi_login;
+    const char *password; /* yescrypt's text; for control_user_change() the password itself */
+};
+#define USER_UNCHANGED                                                                             \
+    {                                                                                              \
+        .role = -1, .locked = -1, .multi_login = -1                                                \
+    }
+
 struct api_key { /* the key itself is shown once and kept by nobody: only its SHA-256 is stored */
     char id[KEY_ID + 1];
     int64_t user;

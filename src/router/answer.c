@@ -15,12 +15,13 @@ static const struct {
     [WHY_CLOSED_PORT] = { 502, "The sandbox is running but port is not open", 502,
                           "Could not connect to the backend sandbox: %s" },
     [WHY_TOKEN_MISSING] = { 403,
-                            "The sandbox is private: send its token in the header "
-                            "e2b-traffic-access-token",
+                            "This port asks who is there: send the sandbox's token in the header "
+                            "X-Access-Token or e2b-traffic-access-token, or a key of its owner's in "
+                            "X-API-Key. For a browser, cove url ID PORT gives a link",
                             401, "Missing or invalid Authorization header." },
     [WHY_TOKEN_WRONG] = { 403,
-                          "The sandbox is private, and the header e2b-traffic-access-token has "
-                          "another token than its own",
+                          "This port asks who is there, and what was sent is neither a token of "
+                          "the sandbox nor a key that may see it",
                           401, "Invalid token." },
     [WHY_CHANGING] = { 409, "The sandbox is changing its state: try again in a moment", 502,
                        "Could not connect to the backend sandbox: %s" },
@@ -38,6 +39,25 @@ static const struct {
                      "The ports of this sandbox cannot be reached: it is older than the keeper, "
                      "which runs without root. Commands and files work; a new sandbox has ports",
                      502, "Could not connect to the backend sandbox: %s" },
+    [WHY_GUEST_TOKEN] = { 401,
+                          "The sandbox is paused, and only a request with its token in the header "
+                          "X-Access-Token wakes it",
+                          401, "Missing or invalid Authorization header." },
+    [WHY_FILES_ONLY] = { 403,
+                         "The sandbox is paused and only its files are kept: a request wakes it "
+                         "only with its token or a key of its owner's, and cove resume does",
+                         502, "Could not connect to the backend sandbox: %s" },
+    [WHY_TICKET] = { 403,
+                     "This link was used already, or is too old: cove url ID PORT gives a new one",
+                     403, "The link was used already, or is too old." },
+    [WHY_PAGE] = { 403,
+                   "A page in a browser reaches a port by the host name {port}-{id}.{domain}, not "
+                   "by headers",
+                   403, "A page in a browser cannot use these headers." },
+    [WHY_HOST] = { 421,
+                   "This server does not go by the name in the header Host: start it with --host "
+                   "NAME (COVE_HOSTS) if that is one of its names",
+                   421, "The server does not go by the name in the header Host." },
     [WHY_CONTROL] = { 404, "There is nothing here for clients", 404, "Not Found" },
 };
 
@@ -118,6 +138,26 @@ int answer_refuse(struct call *c, const struct target_fields *f, const struct ta
     json_kv_int(&b, "code", status);
     json_close(&b, '}');
     return reply(c, status, "application/json; charset=utf-8", &b);
+}
+
+bool answer_is_preflight(const struct call *c)
+{
+    return str_is(c->head.method, "OPTIONS") && http_get(&c->head, "origin").n &&
+           http_get(&c->head, "access-control-request-method").n;
+}
+
+/* What answers the request itself has the last word on who may read its answer. */
+int answer_preflight(struct call *c)
+{
+    struct str wanted = http_get(&c->head, "access-control-request-headers");
+
+    call_header(c, "Access-Control-Allow-Origin", "*");
+    call_header(c, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    if (wanted.n)
+        call_header(c, "Access-Control-Allow-Headers", arena_strdup(&c->arena, wanted));
+    call_header(c, "Access-Control-Max-Age", "600");
+    call_reply(c, 204, NULL, (struct str){ 0 });
+    return 1;
 }
 
 int answer_healthz(struct call *c)

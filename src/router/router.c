@@ -1,18 +1,18 @@
 /* router.c - see router.h.
  *
- * The order: what the head says (target.c), the sandbox, its state, the right to reach it, room for
- * one more call (traffic.c), and then io/proxy does the rest. All of it but an API key's first
- * look-up happens without waiting. */
+ * The order: what the head says (target.c), the sandbox, its state, the right to reach it
+ * (judge.c), room for one more call (traffic.c), and then io/proxy does the rest. All of it but an
+ * API key's first look-up happens without waiting. */
 #include "router/router.h"
+
+#include <unistd.h>
 
 #include "api/api.h"
 #include "base/mem.h"
 #include "base/prom.h"
 #include "io/proxy.h"
-#include "router/answer.h"
-#include "router/traffic.h"
-
-enum { CODE_PORT = 49999 }; /* of the code interpreter in the guest */
+#include "model/door.h"
+#include "router/impl.h"
 
 static struct {
     int64_t cluster_ms;
@@ -28,24 +28,20 @@ const struct setting router_settings[] = {
 
 const struct route *const router_preview_tables[] = { NULL };
 
-struct router {
-    struct control *control;
-    char *domain; /* without a port */
-    struct str name;
-    bool tls;
-    struct traffic traffic;
-    uint64_t requests[TARGET_BYS], refused[ANSWER_WHYS];
-};
-
-struct router *router_open(struct control *c, bool tls)
+struct router *router_open(struct control *c, const struct router_options *o)
 {
     struct router *r = xcalloc(1, sizeof(*r));
     const char *domain = control_domain(c);
 
     r->control = c;
-    r->tls = tls;
+    r->tls = o->tls;
+    r->https = o->tls || o->https;
     r->domain = xstrndup(domain, strcspn(domain, ":"));
-    r->name = str_of(r->domain);
+    if (gethostname(r->machine, sizeof(r->machine) - 1))
+        r->machine[0] = 0;
+    r->names = (struct host_names){ .domain = str_of(r->domain),
+                                    .machine = str_of(r->machine),
+                                    .names = o->names };
     traffic_init(&r->traffic);
     return r;
 }
@@ -61,58 +57,10 @@ void router_close(struct router *r)
 
 /* ---- one call ---- */
 
-struct way { /* a call, and what the router knows of it */
-    struct router *router;
-    struct call *call;
-    struct target_fields fields;
-    struct target target;
-    bool health; /* the guest's health call: never activity */
-};
-
-/* As the sandbox will see it. */
-static struct str path_of(const struct way *w)
-{
-    struct str path = w->call->path;
-
-    if (w->target.by == BY_PATH)
-        str_cut(w->target.rest, '?', &path, &(struct str){ 0 });
-    return path;
-}
-
-static int refuse(struct way *w, enum answer_why why)
+int way_refuse(struct way *w, enum answer_why why)
 {
     w->router->refused[why]++;
     return answer_refuse(w->call, &w->fields, &w->target, why);
-}
-
-/* ---- what the sandbox must not see ---- */
-
-static bool drop_ours(const struct http_field *f, bool answer)
-{
-    return !answer && target_is_ours(f);
-}
-
-/* agent-sandbox's router takes the credentials for itself. */
-static bool drop_cluster(const struct http_field *f, bool answer)
-{
-    return !answer && (target_is_ours(f) || str_iis(f->name, "authorization"));
-}
-
-/* All previews are one origin, and cookies do not even tell ports apart: what a sandbox sets here
- * other sandboxes and other servers of this host would get, and their cookies the sandbox. The same
- * goes for what else holds for a whole origin. */
-static bool drop_shared(const struct http_field *f, bool answer)
-{
-    if (!answer)
-        return target_is_ours(f) || str_iis(f->name, "cookie");
-    switch (f->name.n) {
-    case 7: return str_iis(f->name, "alt-svc");
-    case 10: return str_iis(f->name, "set-cookie");
-    case 15: return str_iis(f->name, "clear-site-data");
-    case 22: return str_iis(f->name, "service-worker-allowed");
-    case 25: return str_iis(f->name, "strict-transport-security");
-    default: return false;
-    }
 }
 
 /* ---- streams ---- */
@@ -135,59 +83,8 @@ static bool is_code_stream(const struct http_head *answer)
 
 static bool is_execute(const struct way *w)
 {
-    return w->target.port == CODE_PORT && str_is(w->call->head.method, "POST") &&
-           str_is(path_of(w), "/execute");
-}
-
-/* ---- the right to reach it ---- */
-
-static bool same_secret(struct str given, const char *secret)
-{
-    size_t n = strlen(secret);
-
-    return n && given.n == n && mem_equal_const(given.p, secret, n);
-}
-
-static struct str bearer(struct str authorization)
-{
-    struct str scheme, token;
-
-    str_cut(authorization, ' ', &scheme, &token);
-    return str_iis(scheme, "bearer") ? str_trim(token) : (struct str){ 0 };
-}
-
-/* 1 allowed, 0 not, -1 nobody can tell now. May park. */
-static int key_allows(struct way *w, struct str key, struct err *err)
-{
-    struct actor who;
-
-    if (control_actor_by_key(w->router->control, key, &who, err) < 0)
-        return err->code == ERR_UNAUTHENTICATED || err->code == ERR_DENIED ||
-                       err->code == ERR_NOT_FOUND
-                   ? 0
-                   : -1;
-    return control_find(w->router->control, &who, str_of(w->target.id), err) ? 1 : 0;
-}
-
-/* The sandbox is private. 0 it may; else what to say. May park for the cluster's form. */
-static int judge(struct way *w, const struct sandbox *s, enum answer_why *why, struct err *err)
-{
-    const struct target_fields *f = &w->fields;
-    struct str token = f->traffic_token, key = f->api_key.n ? f->api_key : bearer(f->authorization);
-    int r;
-
-    *why = token.n ? WHY_TOKEN_WRONG : WHY_TOKEN_MISSING;
-    if (same_secret(token, s->traffic_token))
-        return 0;
-    if (w->target.by != BY_CLUSTER || !key.n)
-        return -1;
-    *why = WHY_TOKEN_WRONG;
-    if (same_secret(key, s->traffic_token))
-        return 0;
-    r = key_allows(w, key, err);
-    if (r < 0)
-        *why = WHY_UNAVAILABLE;
-    return r > 0 ? 0 : -1;
+    return w->target.port == DOOR_INTERPRETER && str_is(w->call->head.method, "POST") &&
+           str_is(w->path, "/execute");
 }
 
 /* ---- on the way ---- */
@@ -221,10 +118,46 @@ static int finish(struct way *w, const struct proxy *p, const struct sandbox *s,
                   struct err *err)
 {
     if (r < 0 && !w->call->status && p->fault != PROXY_CLIENT && err->code != ERR_GONE)
-        return refuse(w, why_of(p, s, err));
+        return way_refuse(w, why_of(p, s, err));
     if (has_ended(s) && (r < 0 || w->call->status == 101))
         conn_cut(w->call->conn); /* the client must not take this for the end that was meant */
     return r < 0 ? -1 : 1;
+}
+
+/* Where it goes on: behind the prefix of a preview, and without what was ours in its query. */
+static struct str target_of(const struct way *w)
+{
+    struct str left = w->left;
+
+    if (w->target.by != BY_PATH)
+        return left;
+    if (!left.p)
+        return w->target.rest;
+    return (struct str){ left.p + w->target.prefix.n, left.n - w->target.prefix.n };
+}
+
+static void prepare(struct way *w, struct sandbox *s, struct proxy *p)
+{
+    if (w->target.port == PROVIDER_GUEST_PORT)
+        p->patient = is_guest_stream;
+    else if (is_execute(w))
+        p->patient = is_code_stream;
+    control_to(w->router->control, s, w->target.port, &p->to);
+    if (w->target.by == BY_CLUSTER) {
+        p->to.answer_ms =
+            w->target.timeout_ms ? MIN(w->target.timeout_ms, limits.cluster_ms) : limits.cluster_ms;
+    } else if (w->target.by == BY_PATH) {
+        p->extra = str_of(arena_printf(&w->call->arena, "X-Forwarded-Prefix: %.*s\r\n",
+                                       STR_ARG(w->target.prefix)));
+    }
+    strip_request(w, s);
+    p->target = target_of(w);
+}
+
+/* A guest refuses who does not know its token: being refused keeps no sandbox awake. */
+static bool is_activity(const struct way *w, const struct sandbox *s)
+{
+    return w->kind != JUDGE_HEALTH && (w->kind != JUDGE_GUEST || !s->token[0] || w->known);
 }
 
 static int carry(struct way *w, struct sandbox *s, struct err *err)
@@ -232,41 +165,29 @@ static int carry(struct way *w, struct sandbox *s, struct err *err)
     struct router *r = w->router;
     struct proxy p = { .client = control_client(r->control),
                        .scheme = r->tls ? "https" : "http",
-                       .drop = drop_ours };
+                       .drop = w->target.by == BY_HOST ? strip_host : strip_shared };
     struct flight f = { .call = w->call,
                         .proxy = &p,
                         .seen = co_now(),
-                        .idle = w->health,
+                        .idle = !is_activity(w, s),
                         .guest = w->target.port == PROVIDER_GUEST_PORT };
     int result;
 
     if (traffic_enter(&r->traffic, s, &f) < 0)
-        return refuse(w, WHY_BUSY);
-    if (f.guest)
-        p.patient = is_guest_stream;
-    else if (is_execute(w))
-        p.patient = is_code_stream;
-    control_to(r->control, s, w->target.port, &p.to);
-    if (!w->health)
+        return way_refuse(w, WHY_BUSY);
+    if (!f.idle)
         control_touch(s);
-    if (w->target.by == BY_CLUSTER) {
-        p.drop = drop_cluster;
-        p.to.answer_ms =
-            w->target.timeout_ms ? MIN(w->target.timeout_ms, limits.cluster_ms) : limits.cluster_ms;
-    } else if (w->target.by == BY_PATH) {
-        p.drop = drop_shared;
-        p.target = w->target.rest;
-        p.extra = str_of(arena_printf(&w->call->arena, "X-Forwarded-Prefix: %.*s\r\n",
-                                      STR_ARG(w->target.prefix)));
-    }
+    prepare(w, s, &p);
     result = proxy_call(&p, w->call, err);
     result = finish(w, &p, s, result, err);
     traffic_leave(&r->traffic, &f);
     return result;
 }
 
-/* One that runs, or that a request wakes. */
-static struct sandbox *find(struct way *w, enum answer_why *why, struct err *err)
+/* ---- the sandbox ---- */
+
+/* One that runs, or that a request may wake. */
+static struct sandbox *find(const struct way *w, enum answer_why *why, struct err *err)
 {
     struct sandbox *s = control_find(w->router->control, NULL, str_of(w->target.id), err);
 
@@ -286,39 +207,95 @@ static struct sandbox *find(struct way *w, enum answer_why *why, struct err *err
     return NULL;
 }
 
-/* Whoever may reach it may wake it: the request waits until it runs, then goes its way. */
+/* The request waits until it runs, then goes its way. Only where that makes a difference is it
+ * asked who it is from. */
 static struct sandbox *wake(struct way *w, struct sandbox *s, enum answer_why *why, struct err *err)
 {
-    if (s->state == SANDBOX_RUNNING)
-        return s;
-    if (!control_wake(w->router->control, s, err))
-        return find(w, why, err);
-    *why = err->code == ERR_NOT_FOUND ? WHY_NOT_FOUND : WHY_UNAVAILABLE;
-    return NULL;
+    struct control *c = w->router->control;
+    enum answer_why unknown;
+
+    while (w->known ? control_wake(c, s, err) : control_wake_stray(c, s, err)) {
+        bool files_only = err->code == ERR_DENIED && !w->known;
+
+        *why = files_only                   ? WHY_FILES_ONLY
+               : err->code == ERR_NOT_FOUND ? WHY_NOT_FOUND
+                                            : WHY_UNAVAILABLE;
+        *err = (struct err){ 0 };
+        if (!files_only || !(s = find(w, &unknown, err)) || judge(w, s, &unknown, err))
+            return NULL;
+        s = find(w, why, err);
+        if (!s)
+            return NULL;
+    }
+    return find(w, why, err);
+}
+
+/* Whether it runs is asked of one that does not: it is not made to. */
+static int answer_look(struct way *w, const struct sandbox *s)
+{
+    return way_refuse(w, s->state == SANDBOX_RESUMING ? WHY_CHANGING : WHY_NOT_FOUND);
+}
+
+/* Shown: what only somebody who is known may do is due. 0 go on, 1 answered; judging may park. */
+static int demand(struct way *w, struct sandbox **s, enum answer_why *why, struct err *err)
+{
+    if (answer_is_preflight(w->call)) /* it cannot show anything, and nothing inside needs it */
+        return answer_preflight(w->call);
+    if (judge(w, *s, why, err) < 0)
+        return way_refuse(w, *why);
+    *s = find(w, why, err);
+    return *s ? 0 : way_refuse(w, *why);
+}
+
+static int reach(struct way *w, struct sandbox *s, struct err *err)
+{
+    const struct judge_rule *rule = judge_rule(w->kind, s);
+    enum answer_why why = WHY_NOT_FOUND;
+
+    if (s->state != SANDBOX_RUNNING && rule->wakes == NOBODY)
+        return answer_look(w, s);
+    /* else it makes no difference: to be known opens nothing there, but it counts as use */
+    w->known =
+        w->known || ((w->kind == JUDGE_GUEST || s->state != SANDBOX_RUNNING) && judge_knows(w, s));
+    if (!w->known &&
+        (rule->enters == KNOWN || (s->state != SANDBOX_RUNNING && rule->wakes == KNOWN))) {
+        int r = demand(w, &s, &why, err);
+
+        if (r)
+            return r;
+    }
+    if (s->state != SANDBOX_RUNNING)
+        s = wake(w, s, &why, err);
+    return s ? carry(w, s, err) : way_refuse(w, why);
+}
+
+/* A page is not led to a sandbox under the API's own name: what is there would be of its origin. */
+static bool is_page(const struct way *w)
+{
+    return (w->target.by == BY_E2B || w->target.by == BY_CLUSTER) && w->fields.fetch_site.p &&
+           w->target.port != PROVIDER_GUEST_PORT;
 }
 
 static int route(struct way *w, struct err *err)
 {
-    struct str path = path_of(w);
-    bool guest = w->target.port == PROVIDER_GUEST_PORT;
     enum answer_why why;
     struct sandbox *s;
 
     w->router->requests[w->target.by]++;
+    w->path = w->call->path;
+    if (w->target.by == BY_PATH)
+        str_cut(w->target.rest, '?', &w->path, &(struct str){ 0 });
     if (w->target.bad)
-        return refuse(w, WHY_BAD);
-    if (guest && target_is_control(path))
-        return refuse(w, WHY_CONTROL);
-    w->health = guest && str_is(path, "/health");
+        return way_refuse(w, WHY_BAD);
+    if (w->target.port == PROVIDER_GUEST_PORT && target_is_control(w->path))
+        return way_refuse(w, WHY_CONTROL);
+    if (is_page(w))
+        return way_refuse(w, WHY_PAGE);
     s = find(w, &why, err);
-    if (s && !s->public && !guest) {
-        if (judge(w, s, &why, err) < 0)
-            return refuse(w, why);
-        s = find(w, &why, err); /* judging may have parked */
-    }
-    if (s)
-        s = wake(w, s, &why, err);
-    return s ? carry(w, s, err) : refuse(w, why);
+    w->kind = s ? judge_port(s, w->target.port, w->path) : JUDGE_PORT;
+    if (!s)
+        return way_refuse(w, why);
+    return enter_browser(w, s) ? 1 : reach(w, s, err);
 }
 
 static void begin(struct way *w, struct call *c)
@@ -329,12 +306,23 @@ static void begin(struct way *w, struct call *c)
     target_read(&c->head, &w->fields);
 }
 
+/* Whether we live is anybody's to ask, by whatever name a load balancer has for us. */
+static bool is_our_name(const struct way *w)
+{
+    if (host_is_ours(&w->router->names, w->fields.host))
+        return true;
+    return w->target.by == BY_NONE &&
+           (str_is(w->call->path, "/health") || str_is(w->call->path, "/healthz"));
+}
+
 int router_first(struct call *c, struct err *err)
 {
     struct way w;
 
     begin(&w, c);
-    target_find(&w.fields, w.router->name, &w.target);
+    target_find(&w.fields, w.router->names.domain, &w.target);
+    if (!is_our_name(&w))
+        return way_refuse(&w, WHY_HOST);
     if ((w.target.by == BY_NONE || w.target.by == BY_CLUSTER) && str_is(c->path, "/healthz") &&
         (c->head_only || str_is(c->head.method, "GET")))
         return answer_healthz(c);
@@ -372,6 +360,8 @@ int router_preview(struct call *c, struct err *err)
     struct target page;
 
     begin(&w, c);
+    if (!is_our_name(&w))
+        return way_refuse(&w, WHY_HOST);
     if (target_find_path(c->head.target, &w.target))
         return w.target.rest.n ? route(&w, err)
                                : redirect(c, w.target.prefix,
@@ -400,6 +390,11 @@ void router_metrics(const struct router *r, struct buf *out)
         [WHY_UNAVAILABLE] = "unavailable",
         [WHY_NO_WAY] = "unsupported",
         [WHY_CONTROL] = "control-route",
+        [WHY_GUEST_TOKEN] = "guest-token",
+        [WHY_FILES_ONLY] = "files-only",
+        [WHY_TICKET] = "browser-token",
+        [WHY_PAGE] = "page",
+        [WHY_HOST] = "host",
     };
 
     prom_head(out, "cove_router_requests_total", "counter", "Requests for ports of sandboxes.");

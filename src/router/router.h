@@ -5,10 +5,10 @@
  * listener, for browsers without wildcard names, it is by path (/{id}/{port}/...) and nothing else
  * is served.
  *
- * Who may: a public sandbox's ports are open to who knows its id; a private one's want its traffic
- * token (e2b-traffic-access-token), or, by agent-sandbox's headers, an API key that may see the
- * sandbox. The guest's port has a token of its own and is left to it. No sandbox is given a key or
- * token of ours, or a cookie through the preview listener, whose origin all of them share. */
+ * Who may: judge.h. A public sandbox's ports are open to who knows its id, but for those of
+ * services that run code, which ask for a credential as all ports of a private one do. The guest's
+ * port is left to the guest, which asks for its token. No sandbox gets our keys and tokens
+ * (strip.c), or a cookie through the preview listener, whose origin all of them share. */
 #ifndef ROUTER_ROUTER_H
 #define ROUTER_ROUTER_H
 
@@ -20,8 +20,13 @@ struct router;
 extern const struct setting router_settings[];
 extern const struct route *const router_preview_tables[]; /* no routes */
 
-struct router *router_open(struct control *c, bool tls); /* borrows c */
-void router_close(struct router *r);                     /* when no call is under way any more */
+struct router_options {
+    bool tls;                 /* we speak it */
+    bool https;               /* browsers do: a proxy before us may add it */
+    const char *const *names; /* more names that we go by; NULL-terminated; NULL: none; borrowed */
+};
+struct router *router_open(struct control *c, const struct router_options *o); /* borrows c */
+void router_close(struct router *r); /* when no call is under way any more */
 
 /* For struct httpd with ctx struct api, whose router it is: 1 answered, 0 not ours, -1. */
 int router_first(struct call *c, struct err *err);

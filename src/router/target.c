@@ -8,7 +8,8 @@
 #include <arpa/inet.h>
 #include <math.h>
 
-enum { CLUSTER_PORT = 8888 };
+#include "model/door.h"
+#include "router/host.h"
 
 const char *const target_by_names[TARGET_BYS] = {
     [BY_NONE] = "api",        [BY_HOST] = "host", [BY_E2B] = "e2b-header",
@@ -22,7 +23,10 @@ static struct str *slot_of(struct str name, struct target_fields *f)
 {
     switch (name.n) {
     case 4: return str_iis(name, "host") ? &f->host : NULL;
-    case 6: return str_iis(name, "accept") ? &f->accept : NULL;
+    case 6:
+        if (str_iis(name, "cookie"))
+            return &f->cookie;
+        return str_iis(name, "accept") ? &f->accept : NULL;
     case 7: return str_iis(name, "referer") ? &f->referer : NULL;
     case 9: return str_iis(name, "x-api-key") ? &f->api_key : NULL;
     case 10: return str_iis(name, "user-agent") ? &f->user_agent : NULL;
@@ -34,6 +38,10 @@ static struct str *slot_of(struct str name, struct target_fields *f)
     case 14:
         if (str_iis(name, "e2b-sandbox-id"))
             return &f->e2b_id;
+        if (str_iis(name, "x-access-token"))
+            return &f->access_token;
+        if (str_iis(name, "sec-fetch-site"))
+            return &f->fetch_site;
         return str_iis(name, "x-sandbox-port") ? &f->port : NULL;
     case 16:
         if (str_iis(name, "e2b-sandbox-port"))
@@ -57,15 +65,6 @@ void target_read(const struct http_head *h, struct target_fields *out)
     }
 }
 
-/* A bearer that looks like a key of ours is one; other credentials may be the sandbox's own. */
-static bool is_our_bearer(struct str value)
-{
-    struct str scheme, token;
-
-    str_cut(value, ' ', &scheme, &token);
-    return str_iis(scheme, "bearer") && str_starts(str_trim(token), "e2b_");
-}
-
 bool target_is_ours(const struct http_field *f)
 {
     struct str name = f->name;
@@ -73,9 +72,7 @@ bool target_is_ours(const struct http_field *f)
     switch (name.n) {
     case 9: return str_iis(name, "x-api-key");
     case 12: return str_iis(name, "x-sandbox-id");
-    case 13:
-        return str_iis(name, "x-sandbox-uid") ||
-               (str_iis(name, "authorization") && is_our_bearer(f->value));
+    case 13: return str_iis(name, "x-sandbox-uid");
     case 14: return str_iis(name, "e2b-sandbox-id") || str_iis(name, "x-sandbox-port");
     case 16: return str_iis(name, "e2b-sandbox-port") || str_iis(name, "x-sandbox-pod-ip");
     case 17: return str_iis(name, "x-sandbox-timeout");
@@ -122,19 +119,6 @@ static bool ends_in(struct str s, struct str end) /* ".end" */
 }
 
 /* ---- by host name ---- */
-
-/* The name alone: without port and final dot; empty for an IPv6 literal. */
-static struct str host_name(struct str host)
-{
-    struct str name, port;
-
-    if (!host.n || host.p[0] == '[')
-        return (struct str){ 0 };
-    str_cut(host, ':', &name, &port);
-    if (name.n && name.p[name.n - 1] == '.')
-        name.n--;
-    return name;
-}
 
 static bool is_short_id(struct str id, struct target *out)
 {
@@ -248,7 +232,7 @@ static bool is_pod_address(struct str s)
 static void find_by_cluster(const struct target_fields *f, struct target *out)
 {
     out->by = BY_CLUSTER;
-    out->port = CLUSTER_PORT;
+    out->port = DOOR_JUPYTER;
     out->timeout_ms = read_timeout(f->timeout);
     if (!f->id.n)
         out->bad = "X-Sandbox-ID header is required.";

@@ -18,10 +18,10 @@ extern const char *const target_by_names[TARGET_BYS];
 /* The fields of a head that the router reads; .p NULL: absent. Slices of the head. */
 struct target_fields {
     struct str host;
-    struct str e2b_id, e2b_port, traffic_token;
+    struct str e2b_id, e2b_port, traffic_token, access_token;
     struct str id, namespace, port, pod_ip, uid, timeout; /* X-Sandbox-... */
     struct str api_key, authorization;
-    struct str user_agent, accept, referer;
+    struct str user_agent, accept, referer, cookie, fetch_site;
 };
 
 enum { TARGET_ID = 63 }; /* a DNS label */
@@ -42,8 +42,8 @@ void target_find(const struct target_fields *f, struct str domain, struct target
 /* The path form; false: it is not of that form. */
 bool target_find_path(struct str target, struct target *out);
 
-/* Fields that the router and the API live on, and that no sandbox may see: keys, tokens and what
- * names the sandbox. */
+/* Fields that by their name are for the router and the API alone, and that no sandbox may see. What
+ * else is a secret is so by its value: strip.h. */
 bool target_is_ours(const struct http_field *f);
 
 /* Is it one of the guest's routes that only the control plane may call? However it is written. */

@@ -14,6 +14,7 @@ static const struct field mount_fields[] = {
 static const struct field forward_fields[] = {
     FIELD(struct sandbox_forward, host_port, F_INT),
     FIELD(struct sandbox_forward, port, F_INT),
+    FIELD(struct sandbox_forward, public, F_BOOL, .flags = F_OMIT),
     {},
 };
 

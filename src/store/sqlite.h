@@ -46,7 +46,7 @@ enum sql {
     SQL_EVENT_FLOOR,
     SQL_EVENT_LIST,
     SQL_USER_ADD,
-    SQL_USER_SAVE,
+    SQL_USER_CHANGE,
     SQL_USER_BY_NAME,
     SQL_USER_BY_ID,
     SQL_USER_LIST,
@@ -56,9 +56,11 @@ enum sql {
     SQL_KEY_USED,
     SQL_KEY_REMOVE,
     SQL_SESSION_ADD,
+    SQL_SESSION_RENEW,
     SQL_SESSION_GET,
     SQL_SESSION_REMOVE,
     SQL_SESSION_CLEAR,
+    SQL_SESSION_CLEAR_OTHERS,
     SQL_SESSION_PRUNE,
     SQL_VALUE_GET,
     SQL_VALUE_SET,
@@ -190,7 +192,7 @@ int sqlite_event_list(struct store *s, const char *sandbox, int64_t after_seq, i
 int sqlite_user_add(struct store *s, struct user *u, struct err *err);
 int sqlite_user_get(struct store *s, const char *name, struct user *out, struct err *err);
 int sqlite_user_by_id(struct store *s, int64_t id, struct user *out, struct err *err);
-int sqlite_user_save(struct store *s, const struct user *u, struct err *err);
+int sqlite_user_change(struct store *s, int64_t id, const struct user_change *u, struct err *err);
 int sqlite_user_list(struct store *s, store_user_fn *fn, void *arg, struct err *err);
 
 int sqlite_key_add(struct store *s, const struct api_key *k, struct err *err);
@@ -200,6 +202,8 @@ int sqlite_key_used(struct store *s, const char *id, int64_t at_ms, struct err *
 int sqlite_key_remove(struct store *s, int64_t user, const char *id, struct err *err);
 
 int sqlite_session_add(struct store *s, const struct session *x, bool alone, struct err *err);
+int sqlite_session_renew(struct store *s, const char *old, const struct session *x, bool alone,
+                         struct err *err);
 int sqlite_session_get(struct store *s, const char *id, struct session *out, struct err *err);
 int sqlite_session_remove(struct store *s, const char *id, struct err *err);
 int sqlite_session_clear(struct store *s, int64_t user, struct err *err);

@@ -47,6 +47,47 @@ int sqlite_session_add(struct store *s, const struct session *x, bool alone, str
     return sqlite_end(c, r, err);
 }
 
+/* One statement finds the old row and makes it the new one: the second of two that ask at once
+ * finds none. */
+static int renew(struct conn *c, const char *old, const struct session *x, struct err *err)
+{
+    AUTO(query_endp) struct query q = sqlite_query(c, SQL_SESSION_RENEW);
+    int n;
+
+    query_text(&q, x->id);
+    query_int(&q, x->created_ms);
+    query_int(&q, x->expires_ms);
+    query_text(&q, old);
+    query_int(&q, x->user);
+    n = query_run(&q, err);
+    if (n < 0)
+        return -1;
+    return n ? 0 : err_set(err, ERR_NOT_FOUND, "there is no such login");
+}
+
+static int clear_others(struct conn *c, const struct session *x, struct err *err)
+{
+    AUTO(query_endp) struct query q = sqlite_query(c, SQL_SESSION_CLEAR_OTHERS);
+
+    query_int(&q, x->user);
+    query_text(&q, x->id);
+    return query_run(&q, err) < 0 ? -1 : 0;
+}
+
+int sqlite_session_renew(struct store *s, const char *old, const struct session *x, bool alone,
+                         struct err *err)
+{
+    AUTO(sqlite_unlockp) struct conn *c = sqlite_lock_full(&SELF(s)->writer);
+    int r;
+
+    if (sqlite_begin(c, err))
+        return -1;
+    r = renew(c, old, x, err);
+    if (!r)
+        r = alone ? clear_others(c, x, err) : prune(c, x, err);
+    return sqlite_end(c, r, err);
+}
+
 int sqlite_session_get(struct store *s, const char *id, struct session *out, struct err *err)
 {
     AUTO(sqlite_unlockp) struct conn *c = sqlite_lock(&SELF(s)->reader);

@@ -57,8 +57,9 @@ static const struct {
 
     [SQL_USER_ADD] = { WHOLE, "INSERT INTO users (name, role, password, locked, multi_login,"
                               " created_ms) VALUES (?, ?, ?, ?, ?, ?)" },
-    [SQL_USER_SAVE] = { WHOLE, "UPDATE users SET name = ?, role = ?, password = ?, locked = ?,"
-                               " multi_login = ?, created_ms = ? WHERE id = ?" },
+    [SQL_USER_CHANGE] = { WHOLE, "UPDATE users SET role = ifnull(?, role),"
+                                 " password = ifnull(?, password), locked = ifnull(?, locked),"
+                                 " multi_login = ifnull(?, multi_login) WHERE id = ?" },
     [SQL_USER_BY_NAME] = { WHOLE, "SELECT " USER_COLUMNS " FROM users WHERE name = ?" },
     [SQL_USER_BY_ID] = { WHOLE, "SELECT " USER_COLUMNS " FROM users WHERE id = ?" },
     [SQL_USER_LIST] = { WHOLE, "SELECT " USER_COLUMNS " FROM users ORDER BY id" },
@@ -72,9 +73,12 @@ static const struct {
 
     [SQL_SESSION_ADD] = { WHOLE, "INSERT INTO sessions (" SESSION_COLUMNS ")"
                                  " VALUES (?, ?, ?, ?)" },
+    [SQL_SESSION_RENEW] = { WHOLE, "UPDATE sessions SET id = ?, created_ms = ?, expires_ms = ?"
+                                   " WHERE id = ? AND user = ?" },
     [SQL_SESSION_GET] = { WHOLE, "SELECT " SESSION_COLUMNS " FROM sessions WHERE id = ?" },
     [SQL_SESSION_REMOVE] = { WHOLE, "DELETE FROM sessions WHERE id = ?" },
     [SQL_SESSION_CLEAR] = { WHOLE, "DELETE FROM sessions WHERE user = ?" },
+    [SQL_SESSION_CLEAR_OTHERS] = { WHOLE, "DELETE FROM sessions WHERE user = ? AND id <> ?" },
     [SQL_SESSION_PRUNE] = { WHOLE, "DELETE FROM sessions WHERE user = ? AND expires_ms <= ?" },
 
     [SQL_VALUE_GET] = { WHOLE, "SELECT value FROM node_values WHERE name = ?" },

@@ -59,18 +59,31 @@ int sqlite_user_add(struct store *s, struct user *u, struct err *err)
     return 0;
 }
 
-int sqlite_user_save(struct store *s, const struct user *u, struct err *err)
+static void bind_flag(struct query *q, int64_t v)
+{
+    if (v < 0)
+        query_text(q, NULL);
+    else
+        query_int(q, v != 0);
+}
+
+int sqlite_user_change(struct store *s, int64_t id, const struct user_change *u, struct err *err)
 {
     AUTO(sqlite_unlockp) struct conn *c = sqlite_lock_full(&SELF(s)->writer);
-    AUTO(query_endp) struct query q = sqlite_query(c, SQL_USER_SAVE);
+    AUTO(query_endp) struct query q = sqlite_query(c, SQL_USER_CHANGE);
     int n;
 
-    bind_user(&q, u);
-    query_int(&q, u->id);
+    if (u->role >= USER_ROLES)
+        return err_set(err, ERR_INVALID, "there is no role %lld", (long long)u->role);
+    query_text(&q, u->role < 0 ? NULL : user_role_names[u->role]);
+    query_text(&q, u->password);
+    bind_flag(&q, u->locked);
+    bind_flag(&q, u->multi_login);
+    query_int(&q, id);
     n = query_run(&q, err);
     if (n < 0)
-        return name_taken(u, err);
-    return n ? 0 : err_set(err, ERR_NOT_FOUND, "there is no user %lld", (long long)u->id);
+        return -1;
+    return n ? 0 : err_set(err, ERR_NOT_FOUND, "there is no user %lld", (long long)id);
 }
 
 int sqlite_user_get(struct store *s, const char *name, struct user *out, struct err *err)

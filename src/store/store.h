@@ -83,7 +83,8 @@ struct store_ops {
     int (*user_add)(struct store *s, struct user *u, struct err *err); /* fills id */
     int (*user_get)(struct store *s, const char *name, struct user *out, struct err *err);
     int (*user_by_id)(struct store *s, int64_t id, struct user *out, struct err *err);
-    int (*user_save)(struct store *s, const struct user *u, struct err *err);
+    /* In one statement, so that it meets no other change half-way. */
+    int (*user_change)(struct store *s, int64_t id, const struct user_change *u, struct err *err);
     int (*user_list)(struct store *s, store_user_fn *fn, void *arg, struct err *err);
     int (*key_add)(struct store *s, const struct api_key *k, struct err *err);
     int (*key_by_hash)(struct store *s, const char *hash, struct api_key *out, struct err *err);
@@ -95,6 +96,11 @@ struct store_ops {
     /* ---- logins ---- */
     /* alone: it takes the place of all others of the user. Those of his that have expired go. */
     int (*session_add)(struct store *s, const struct session *x, bool alone, struct err *err);
+    /* x takes the place of the login old of the same user; alone: and of all others of that user.
+     * ERR_NOT_FOUND: there is none of that name, and nothing was done. Of several at once one wins.
+     */
+    int (*session_renew)(struct store *s, const char *old, const struct session *x, bool alone,
+                         struct err *err);
     int (*session_get)(struct store *s, const char *id, struct session *out, struct err *err);
     int (*session_remove)(struct store *s, const char *id, struct err *err);
     int (*session_clear)(struct store *s, int64_t user, struct err *err); /* none is fine */

@@ -124,6 +124,8 @@ int main(int argc, char **argv)
     }
     if (!bench.listen.len)
         return usage("--listen is missing");
+    http_limits.connections = http_limits.peer_connections = INT32_MAX; /* ten thousand idle ones */
+    http_limits.reserve = 0;
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);

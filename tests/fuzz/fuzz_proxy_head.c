@@ -75,16 +75,17 @@ static void check_answer(struct proxy *p, int flags)
         MUST(out.chunked);
 }
 
-static void check_trailers(const char *p, size_t n)
+static void check_trailers(const struct proxy *by, int flags, const char *p, size_t n)
 {
     struct buf raw = { 0 }, written = { 0 };
     struct err err = { 0 };
 
     buf_add(&raw, p, n);
-    if (!proxy_head_trailers(&raw, &written, &err)) {
+    if (!proxy_head_trailers(by, true, &raw, &written, &err)) {
         buf_add(&written, "\r\n", 2);
         MUST(http_parse_fields(written.data, written.len, &out, &err) == (ssize_t)written.len);
         MUST(!http_get(&out, "content-length").p && !http_get(&out, "transfer-encoding").p);
+        MUST(!(flags & DROPS) || !http_get(&out, "set-cookie").p);
     }
     buf_free(&raw);
     buf_free(&written);
@@ -113,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (http_parse(copy + n, size - 1 - (size_t)n, HTTP_RESPONSE, &x.head, &err) > 0)
             check_answer(&p, flags);
     } else {
-        check_trailers(copy, size - 1);
+        check_trailers(&p, flags, copy, size - 1);
     }
     buf_free(&call.scratch);
     free(copy);

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "fuzz.h"
 #include "guest/auth.h"
+#include "model/signature.h"
 
 enum { NOW = 1700000000 };
 
@@ -25,21 +26,20 @@ static void check_signature(struct str signature, struct str path, struct str us
     bool timely = !expiry.p || (!str_i64(expiry, &until) && until >= NOW);
     int r;
 
-    auth_signature(&right, path, "read", user, token, expiry);
+    signature_make(&right, path, "read", user, token, expiry);
     MUST(right.len == 46 && str_starts(buf_str(&right), "v1_"));
-    r = auth_check_signature(signature, path, "read", user, token, expiry, NOW, &err);
+    r = signature_check(signature, path, "read", user, token, expiry, NOW, &err);
     MUST(!r == (str_eq(signature, buf_str(&right)) && timely));
     MUST(!r == !err.code);
-    r = auth_check_signature(buf_str(&right), path, "read", user, token, expiry, NOW, &err);
+    r = signature_check(buf_str(&right), path, "read", user, token, expiry, NOW, &err);
     MUST(!r == timely);
     /* the same signature holds for nothing else */
-    MUST(auth_check_signature(buf_str(&right), path, "write", user, token, expiry, NOW, &err));
-    MUST(
-        auth_check_signature(buf_str(&right), path, "read", user, STR("other"), expiry, NOW, &err));
+    MUST(signature_check(buf_str(&right), path, "write", user, token, expiry, NOW, &err));
+    MUST(signature_check(buf_str(&right), path, "read", user, STR("other"), expiry, NOW, &err));
     right.data[3 + path.n % 43] ^= 1;
-    MUST(auth_check_signature(buf_str(&right), path, "read", user, token, expiry, NOW, &err));
+    MUST(signature_check(buf_str(&right), path, "read", user, token, expiry, NOW, &err));
     right.len--;
-    MUST(auth_check_signature(buf_str(&right), path, "read", user, token, expiry, NOW, &err));
+    MUST(signature_check(buf_str(&right), path, "read", user, token, expiry, NOW, &err));
 }
 
 static void check_basic(struct str authorization, struct str user)

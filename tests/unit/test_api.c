@@ -1,5 +1,6 @@
 /* test_api.c - who may ask, and what E2B's SDKs see. */
 #include "api_rig.h"
+#include "io/netrange.h"
 
 /* ---- who asks ---- */
 
@@ -26,11 +27,69 @@ static void keys(void)
     CHECK_STR(text("version"), "1.2.3");
     CHECK_INT(ask(NULL, "GET", "/metrics", NULL), 200);
     CHECK(strstr(buf_cstr(&a.body), "cove_build_info{version=\"1.2.3\"} 1"));
-    ask_with("X-Forwarded-For: 10.1.1.1\r\n", "GET", "/metrics", NULL);
-    expect_error(401, "");
 }
 
 TEST(a_key_says_who_asks) { run(keys); }
+
+static void metrics(void)
+{
+    static const char *const passed_on[] = {
+        "X-Forwarded-For: 127.0.0.1\r\n", "Forwarded: for=127.0.0.1\r\n", "Via: 1.1 here\r\n",
+        "X-Real-IP: 10.1.1.1\r\n",        "X-Forwarded-Proto: https\r\n", "X-Forwarded-For:\r\n",
+    };
+    struct netrange_list proxies = { 0 };
+    struct err err = { 0 };
+
+    for (size_t i = 0; i < ARRAY_LEN(passed_on); i++) {
+        ask_with(passed_on[i], "GET", "/metrics", NULL);
+        expect_error(401, "through a proxy");
+    }
+    CHECK_INT(ask(NULL, "GET", "/metrics", NULL), 200);
+    CHECK_INT(netrange_list_add(&proxies, STR("127.0.0.0/8"), &err), 0);
+    api.proxies = &proxies; /* one that says nothing of who asked it */
+    ask(NULL, "GET", "/metrics", NULL);
+    expect_error(401, "through a proxy");
+    ask(other, "GET", "/metrics", NULL);
+    expect_error(403, "admin");
+    CHECK_INT(ask(admin, "GET", "/metrics", NULL), 200);
+}
+
+TEST(what_a_proxy_passes_on_needs_a_key_for_metrics) { run(metrics); }
+
+static int logged_in(const char *from)
+{
+    char headers[128] = "";
+
+    if (from)
+        snprintf(headers, sizeof(headers), "X-Forwarded-For: %s\r\n", from);
+    ask_with(headers, "POST", "/api/v1/auth/login", "{\"username\":\"nobody\",\"password\":\"x\"}");
+    return a.status;
+}
+
+static void behind_a_proxy(void)
+{
+    static const struct setting *const tables[] = { control_auth_settings, NULL };
+    struct netrange_list proxies = { 0 };
+    struct err err = { 0 };
+
+    CHECK_INT(setting_set(tables, "auth.login-rate=2", &err), 0);
+    CHECK_INT(logged_in("192.0.2.1"), 404); /* anybody may say that */
+    CHECK_INT(logged_in("192.0.2.2"), 404);
+    CHECK_INT(logged_in("192.0.2.3"), 429); /* all are 127.0.0.1 */
+    CHECK_INT(netrange_list_add(&proxies, STR("127.0.0.1,10.0.0.0/8"), &err), 0);
+    api.proxies = &proxies;
+    CHECK_INT(logged_in("192.0.2.1"), 404);
+    CHECK_INT(logged_in("192.0.2.9, 192.0.2.1, 10.1.1.1"), 404);
+    CHECK_INT(logged_in("192.0.2.1"), 429);
+    CHECK_INT(logged_in("192.0.2.2"), 404);
+    CHECK_INT(logged_in("2001:db8:1:2::1"), 404);
+    CHECK_INT(logged_in("2001:db8:1:2::2"), 404);
+    CHECK_INT(logged_in("2001:db8:1:2:ffff::3"), 429); /* one customer */
+    CHECK_INT(logged_in("2001:db8:1:3::1"), 404);
+    CHECK_INT(setting_set(tables, "auth.login-rate=5", &err), 0);
+}
+
+TEST(behind_a_trusted_proxy_each_client_has_a_rate) { run(behind_a_proxy); }
 
 /* ---- E2B ---- */
 
@@ -43,7 +102,7 @@ static void e2b_life(void)
     CHECK_STR(text("templateID"), "base");
     CHECK_STR(text("domain"), "localhost:8000");
     CHECK(text("clientID") && text("envdVersion") && text("envdAccessToken"));
-    CHECK(!text("trafficAccessToken"));
+    CHECK(text("trafficAccessToken")); /* which the code interpreter's SDK sends to its service */
     CHECK_INT(ask(admin, "GET", target("/sandboxes/@", id), NULL), 200);
     CHECK_STR(text("state"), "running");
     CHECK(text("startedAt") && text("endAt") && number("cpuCount") > 0 && number("memoryMB") > 0);

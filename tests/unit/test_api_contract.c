@@ -1,6 +1,7 @@
 /* test_api_contract.c - the control-plane contract without a machine: the envelope, the errors, who
  * asks. What needs a guest is tested end to end. */
 #include "api_rig.h"
+#include "model/door.h"
 
 #define BASE "/agent/sandboxes/sandboxes"
 
@@ -29,9 +30,15 @@ static void life(void)
     CHECK_INT(number("code"), 200);
     CHECK_STR(text("msg"), "Request success");
     CHECK_STR(data("status"), "running");
-    snprintf(id, sizeof(id), "%s", data("sandbox_id"));
     snprintf(path, sizeof(path), "https://6060-%s.localhost:8000", data("provider_sandbox_id"));
     CHECK_STR(data("mcp_url"), path);
+    CHECK(!strstr(data("vscode_url"), "cove_token")); /* a port that anybody may use */
+    api.contract.code_port = DOOR_JUPYTER;            /* one that asks for a credential */
+    snprintf(id, sizeof(id), "%s", data("sandbox_id"));
+    snprintf(path, sizeof(path), BASE "/%s/urls", id);
+    CHECK_INT(ask(other, "GET", path, NULL), 200);
+    CHECK(strstr(data("vscode_url"), "/?cove_token="));
+    api.contract.code_port = 9000;
     snprintf(path, sizeof(path), BASE "/%s/info", id);
     CHECK_INT(ask(other, "GET", path, NULL), 200);
     CHECK_STR(data("user_id"), "u");

@@ -1,19 +1,20 @@
 /* test_auth.c - signatures of file URLs and the user named by Basic. */
 #include "guest/auth.h"
+#include "model/signature.h"
 #include "test.h"
 
 static int check(const char *sig, const char *path, const char *op, const char *user,
                  const char *expiry, int64_t now, struct err *err)
 {
-    return auth_check_signature(str_of(sig), str_of(path), op, str_of(user), STR("tok123"),
-                                str_of(expiry), now, err);
+    return signature_check(str_of(sig), str_of(path), op, str_of(user), STR("tok123"),
+                           str_of(expiry), now, err);
 }
 
 TEST(the_signature_is_the_one_that_both_sdks_make)
 {
     AUTO(buf_free) struct buf b = { 0 };
 
-    auth_signature(&b, STR("a.txt"), "read", STR(""), STR("tok123"), (struct str){ 0 });
+    signature_make(&b, STR("a.txt"), "read", STR(""), STR("tok123"), (struct str){ 0 });
     CHECK_STR(buf_cstr(&b), "v1_bpTAo3zQPfgZ/Q18/PKbUXC4njwhHadZON8x0Kv4xhc");
 }
 
@@ -37,7 +38,7 @@ TEST(a_signature_expires)
     AUTO(buf_free) struct buf b = { 0 };
     struct err err = { 0 };
 
-    auth_signature(&b, STR("a"), "write", STR("user"), STR("tok123"), STR("1000"));
+    signature_make(&b, STR("a"), "write", STR("user"), STR("tok123"), STR("1000"));
     CHECK_INT(check(buf_cstr(&b), "a", "write", "user", "1000", 1000, &err), 0);
     CHECK_INT(check(buf_cstr(&b), "a", "write", "user", "1000", 1001, &err), -1);
     CHECK_STR(err.msg, "the signature has expired");

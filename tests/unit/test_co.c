@@ -747,6 +747,46 @@ static void close_under_reader(void *arg)
 
 TEST(closing_a_descriptor_wakes_who_waits_for_it) { test_co(close_under_reader, NULL); }
 
+static void one_byte(void *arg)
+{
+    char b;
+
+    CHECK_INT(co_read(pair[0], &b, 1, NEVER), 1);
+    *(int *)arg = 1;
+}
+
+/* Each kind of wait, while another coroutine waits for the same. */
+static void second_waiter(void *arg)
+{
+    struct co_cond never;
+    int64_t began = co_now();
+    int got = 0;
+    char b;
+
+    (void)arg;
+    open_pipe();
+    co_cond_init(&never);
+    CHECK_INT(co_go(one_byte, &got, NULL), 0);
+    nap();
+    CHECK_INT(co_wait(pair[0], CO_IN, NEVER), -1);
+    CHECK_INT(errno, EBUSY);
+    CHECK_INT(co_read(pair[0], &b, 1, NEVER), -1);
+    CHECK_INT(errno, EBUSY);
+    CHECK_INT(co_cond_wait_fd(&never, pair[0], CO_IN, NEVER), -1);
+    CHECK_INT(errno, EBUSY);
+    CHECK(list_empty(&never.waiters));
+    CHECK_INT(co_wait(pair[1], CO_OUT, NEVER), 0); /* another descriptor, another direction */
+    CHECK(co_now() < began + NET_MS);
+    CHECK_INT(got, 0);
+    CHECK_INT(co_write(pair[1], "x", 1, co_in(NET_MS)), 0);
+    WAIT_FOR(got); /* the first one is woken all the same */
+    CHECK_INT(co_wait(pair[0], CO_IN, co_in(10)), -1);
+    CHECK_INT(errno, ETIMEDOUT); /* and then the second may wait */
+    close_pipe();
+}
+
+TEST(a_second_waiter_is_refused_and_the_first_not_harmed) { test_co(second_waiter, NULL); }
+
 static void reopen(void *arg)
 {
     (void)arg;

@@ -17,7 +17,7 @@ static void created(void)
     CHECK_INT(b->state, SANDBOX_RUNNING);
     CHECK_INT(strlen(b->id), SANDBOX_ID);
     CHECK_INT(strlen(b->token), SANDBOX_TOKEN);
-    CHECK_STR(b->traffic_token, "");
+    CHECK_INT(strlen(b->traffic_token), SANDBOX_TOKEN); /* for its services */
     CHECK_STR(b->provider, "fake");
     CHECK_STR(b->node, control_node(w.c));
     CHECK_INT(b->owner, w.alice.user);
@@ -550,7 +550,16 @@ static void held(void)
     CHECK_INT(port_of(other), f.host_port);
 }
 
-TEST(a_forwarded_port_is_its_sandboxs_until_that_ends) { run(held, 0); }
+static void allow_ports(void)
+{
+    w.options.forward_min = 20000;
+    w.options.forward_max = 31999;
+}
+
+TEST(a_forwarded_port_is_its_sandboxs_until_that_ends)
+{
+    run_frame((struct frame){ .fn = held, .before = allow_ports }, 0);
+}
 
 /* ---- one that cannot be reached for a while, and a server that stays ---- */
 

@@ -201,6 +201,57 @@ TEST(without_auto_resume_a_request_wakes_nobody) { run(stays_asleep, 0); }
 
 /* ---- at the end of its time ---- */
 
+static void wakes_strays(void)
+{
+    struct sandbox *b = made(EXPIRY_KILL, true);
+    struct err err = { 0 };
+
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
+    CHECK_INT(control_wake_stray(w.c, b, &err), 0);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, false, &err), 0); /* files only */
+    CHECK_INT(control_wake_stray(w.c, b, &err), -1);
+    CHECK_INT(err.code, ERR_DENIED);
+    CHECK_INT(b->state, SANDBOX_PAUSED);
+    CHECK_INT(control_wake(w.c, b, &err), 0);
+    CHECK_INT(b->state, SANDBOX_RUNNING);
+}
+
+TEST(stray_requests_do_not_undo_a_pause_of_files_alone) { run(wakes_strays, 0); }
+
+static const struct span_row {
+    const char *name;
+    int64_t timeout_ms, lasts_ms; /* 0: for ever */
+} spans[] = {
+    { "a short one", 2000, CONTROL_WAKE_MS },
+    { "a long one", 900000, 900000 },
+    { "none", 0, 0 },
+};
+static const struct span_row *given;
+
+static void lasts(void)
+{
+    struct create_spec s = spec();
+    struct sandbox *b;
+    struct err err = { 0 };
+    int64_t left;
+
+    s.life = (struct life){ .timeout_ms = given->timeout_ms,
+                            .expiry = EXPIRY_PAUSE,
+                            .auto_resume = true };
+    b = create(&w.alice, &s);
+    CHECK_INT(control_pause(w.c, &w.alice, b, NULL, true, &err), 0);
+    CHECK_INT(control_wake(w.c, b, &err), 0);
+    left = control_left_ms(b);
+    CHECK(given->lasts_ms ? left > given->lasts_ms - 5000 && left <= given->lasts_ms
+                          : left == NEVER);
+}
+
+TEST_ROWS(who_is_woken_by_a_request_has_five_minutes_at_least, spans, test_once)
+{
+    given = row;
+    run(lasts, 0);
+}
+
 static void expires(void)
 {
     struct create_spec s = spec();
@@ -211,7 +262,7 @@ static void expires(void)
     b = create(&w.alice, &s);
     await_state(b->id, SANDBOX_PAUSED);
     CHECK(machine_paused(b->id));
-    CHECK_INT(control_wake(w.c, b, &err), 0);
+    CHECK_INT(control_resume(w.c, &w.alice, b, -1, true, &err), 0);
     CHECK_INT(b->state, SANDBOX_RUNNING);
     await_state(b->id, SANDBOX_PAUSED); /* again, after its time-out */
     CHECK_STR(events_of(b->id), "created started paused resumed paused");

@@ -76,13 +76,14 @@ TEST(a_token_is_good_until_its_login_ends)
 static void several(void)
 {
     AUTO(control_login_free) struct login first = { 0 }, second = { 0 };
+    struct user_change change = USER_UNCHANGED;
     struct user u = { 0 };
     struct err err = { 0 };
 
     with_password("alice");
     CHECK_INT(control_user_get(w.c, "alice", &u, &err), 0);
-    u.multi_login = true;
-    CHECK_INT(control_user_save(w.c, &u, &err), 0);
+    change.multi_login = true;
+    CHECK_INT(control_user_change(w.c, &u, &change, &err), 0);
     CHECK_INT(log_in("alice", "open-sesame-1", &first, &err), 0);
     CHECK_INT(log_in("alice", "open-sesame-1", &second, &err), 0);
     CHECK_STR(whose(buf_str(&first.token)), "alice");
@@ -91,8 +92,8 @@ static void several(void)
     CHECK_STR(whose(buf_str(&first.token)), TOKEN_SUPERSEDED); /* a new password ends all */
     CHECK_INT(log_in("alice", "open-sesame-2", &first, &err), 0);
     CHECK_INT(control_user_get(w.c, "alice", &u, &err), 0);
-    u.locked = true;
-    CHECK_INT(control_user_save(w.c, &u, &err), 0);
+    change.locked = true;
+    CHECK_INT(control_user_change(w.c, &u, &change, &err), 0);
     CHECK_STR(whose(buf_str(&first.token)), TOKEN_SUPERSEDED);
     CHECK_INT(log_in("alice", "open-sesame-2", &second, &err), -1);
     CHECK_INT(err.code, ERR_DENIED);
@@ -172,6 +173,127 @@ static void often(void)
 }
 
 TEST(attempts_are_counted_by_address) { run(often, 0); }
+
+/* ---- many at once ---- */
+
+enum { AT_ONCE = 45 };
+
+struct asked { /* one login of several that are under way */
+    const char *name, *password;
+    struct err err;
+    bool in;
+};
+static int under_way;
+
+static void ask(void *arg)
+{
+    struct asked *a = arg;
+    AUTO(control_login_free) struct login l = { 0 };
+
+    a->in = !log_in(a->name, a->password, &l, &a->err);
+    under_way--;
+}
+
+static void all_at_once(struct asked *all, size_t n)
+{
+    under_way = 0;
+    for (size_t i = 0; i < n; i++, under_way++)
+        CHECK_INT(co_go(ask, &all[i], NULL), 0);
+    while (under_way)
+        co_pass();
+}
+
+static void crowd(void)
+{
+    struct asked all[AT_ONCE + 1];
+    size_t wrong_ones = 0;
+
+    with_password("alice");
+    set_auth("auth.lockout-s=300");
+    for (size_t i = 0; i < AT_ONCE; i++)
+        all[i] = (struct asked){ .name = "alice", .password = "open-sesame-2" };
+    all[AT_ONCE] = (struct asked){ .name = "bob", .password = "open-sesame-1" };
+    CHECK_INT(control_user_password(w.c, "bob", "open-sesame-1", &all[0].err), 0);
+    all_at_once(all, AT_ONCE + 1);
+    for (size_t i = 0; i < AT_ONCE; i++) {
+        CHECK(!all[i].in);
+        CHECK_INT(all[i].err.code, ERR_DENIED);
+        wrong_ones += !strcmp(all[i].err.msg, LOGIN_WRONG);
+    }
+    CHECK_INT(wrong_ones, 3); /* as many as were hashed: auth.lockout-failures */
+    CHECK(all[AT_ONCE].in);   /* one name's lock is not another's */
+    refused("alice", "open-sesame-1", ERR_DENIED, LOGIN_LOCKED);
+}
+
+TEST(asking_at_once_does_not_pass_the_lockout) { run(crowd, 0); }
+
+static void right_crowd(void)
+{
+    struct user_change change = USER_UNCHANGED;
+    struct asked all[10];
+    struct err err;
+    struct user u = { 0 };
+
+    with_password("alice");
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        all[i] = (struct asked){ .name = "alice", .password = "open-sesame-1" };
+    CHECK_INT(control_user_get(w.c, "alice", &u, &err), 0);
+    change.multi_login = true;
+    CHECK_INT(control_user_change(w.c, &u, &change, &err), 0);
+    all_at_once(all, ARRAY_LEN(all));
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        CHECK(all[i].in); /* more than may be wrong: they wait for each other */
+}
+
+TEST(right_passwords_at_once_are_not_taken_for_wrong_ones) { run(right_crowd, 0); }
+
+struct refreshing {
+    struct str token;
+    struct login out;
+    struct err err;
+    bool done;
+};
+
+static void refresh(void *arg)
+{
+    struct refreshing *r = arg;
+
+    r->done = !control_refresh(w.c, r->token, &r->out, &r->err);
+    under_way--;
+}
+
+static void refreshed_twice(void)
+{
+    struct user_change change = USER_UNCHANGED;
+    AUTO(control_login_free) struct login l = { 0 };
+    struct refreshing both[2] = { 0 };
+    struct user u = { 0 };
+    struct err err = { 0 };
+    int live = 0;
+
+    with_password("alice");
+    CHECK_INT(control_user_get(w.c, "alice", &u, &err), 0);
+    change.multi_login = true; /* so that nothing else ends a login */
+    CHECK_INT(control_user_change(w.c, &u, &change, &err), 0);
+    CHECK_INT(log_in("alice", "open-sesame-1", &l, &err), 0);
+    under_way = 2;
+    for (size_t i = 0; i < 2; i++) {
+        both[i].token = buf_str(&l.token);
+        CHECK_INT(co_go(refresh, &both[i], NULL), 0);
+    }
+    while (under_way)
+        co_pass();
+    for (size_t i = 0; i < 2; i++) {
+        live += both[i].done && !strcmp(whose(buf_str(&both[i].out.token)), "alice");
+        if (!both[i].done)
+            CHECK_STR(both[i].err.msg, TOKEN_SUPERSEDED);
+        control_login_free(&both[i].out);
+    }
+    CHECK_INT(live, 1);
+    CHECK_STR(whose(buf_str(&l.token)), TOKEN_SUPERSEDED);
+}
+
+TEST(two_refreshes_of_one_token_give_one_login) { run(refreshed_twice, 0); }
 
 static void given(void)
 {

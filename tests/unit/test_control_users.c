@@ -51,6 +51,7 @@ TEST(a_key_stands_for_its_user_until_it_is_removed) { run(keys, 0); }
 
 static void locked(void)
 {
+    struct user_change change = USER_UNCHANGED;
     struct api_key k;
     struct actor a;
     struct user u = { 0 };
@@ -60,18 +61,50 @@ static void locked(void)
     CHECK_INT(control_key_add(w.c, w.bob.user, NULL, NULL, &k, text, &err), 0);
     CHECK_INT(control_actor_by_key(w.c, str_of(text), &a, &err), 0);
     CHECK_INT(control_user_get(w.c, "bob", &u, &err), 0);
-    u.locked = true;
-    CHECK_INT(control_user_save(w.c, &u, &err), 0);
+    change.locked = true;
+    CHECK_INT(control_user_change(w.c, &u, &change, &err), 0);
     CHECK_INT(control_actor_by_key(w.c, str_of(text), &a, &err), -1);
     CHECK_INT(err.code, ERR_DENIED);
-    u.locked = false;
-    u.role = ROLE_ADMIN;
-    CHECK_INT(control_user_save(w.c, &u, &err), 0);
+    change.locked = false;
+    change.role = ROLE_ADMIN;
+    CHECK_INT(control_user_change(w.c, &u, &change, &err), 0);
     CHECK_INT(control_actor_by_key(w.c, str_of(text), &a, &err), 0);
     CHECK(a.admin);
 }
 
 TEST(a_locked_user_is_refused_at_once) { run(locked, 0); }
+
+static bool password_set;
+
+static void give_password(void *arg)
+{
+    struct err err = { 0 };
+
+    (void)arg;
+    CHECK_INT(control_user_password(w.c, "bob", "open-sesame-1", &err), 0);
+    password_set = true;
+}
+
+/* A password is hashed for some 40 ms, in which bob is locked. */
+static void locked_meanwhile(void)
+{
+    struct user_change change = USER_UNCHANGED;
+    struct user u = { 0 };
+    struct err err = { 0 };
+
+    change.locked = true;
+    change.role = ROLE_ADMIN;
+    password_set = false;
+    CHECK_INT(control_user_get(w.c, "bob", &u, &err), 0);
+    CHECK_INT(co_go(give_password, NULL, NULL), 0);
+    co_sleep(co_in(10));
+    CHECK_INT(control_user_change(w.c, &u, &change, &err), 0);
+    test_await(&password_set);
+    CHECK_INT(control_user_get(w.c, "bob", &u, &err), 0);
+    CHECK(u.locked && u.role == ROLE_ADMIN && u.password[0]);
+}
+
+TEST(a_lock_is_not_undone_by_a_password_that_is_set_meanwhile) { run(locked_meanwhile, 0); }
 
 static int count_user(void *arg, const struct user *u)
 {

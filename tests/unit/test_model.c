@@ -1,5 +1,7 @@
 /* test_model.c - the life of a sandbox as a table, its names, and those of users and keys. */
 #include "base/mem.h"
+#include "model/door.h"
+#include "model/order.h"
 #include "model/sandbox.h"
 #include "model/user.h"
 #include "test.h"
@@ -196,4 +198,88 @@ TEST(a_key_has_the_sdks_form_and_its_hash_is_sha256)
     CHECK_STR(hash, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     api_key_hash(STR(""), hash);
     CHECK_STR(hash, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+TEST(a_door_is_where_a_service_waits_as_the_environment_has_it)
+{
+    static struct {
+        char key[32], value[8];
+        int port;
+        bool door;
+    } rows[] = {
+        { "A", "b", 8765, true },
+        { "A", "b", 8888, true },
+        { "A", "b", 49999, true },
+        { "A", "b", 8080, false },
+        { "A", "b", 49983, false }, /* the guest's, which asks for the token itself */
+        { "COVE_REST_PORT", "9000", 9000, true },
+        { "COVE_REST_PORT", "9000", 8765, false },
+        { "COVE_REST_PORT", "many", 8765, true },
+        { "COVE_REST_PORT", "0", 8765, true },
+        { "COVE_REST_PORT", "65536", 8765, true },
+        { "PORT", "8080", 8080, false }, /* the user's own server */
+        { "JUPYTER_KERNEL_GATEWAY_APP_PORT", "80", 80, true },
+        { "COVE_INTERPRETER_PORT", "81", 81, true },
+        { "COVE_SERVICES", "none", 8765, false },
+        { "COVE_SERVICES", "none", 49999, false },
+        { "COVE_SERVICES", "rest", 8765, true },
+        { "COVE_SERVICES", "rest", 8888, false },
+        { "COVE_SERVICES", "all", 8888, true },
+        { "COVE_SERVICES", "", 8888, true },
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct map_item item = { rows[i].key, rows[i].value };
+        struct sandbox s = { .env = { 1, &item } };
+
+        if (door_of_sandbox(&s, (uint16_t)rows[i].port) != rows[i].door)
+            test_fail(__FILE__, __LINE__, "%s=%s: port %d", rows[i].key, rows[i].value,
+                      rows[i].port);
+    }
+}
+
+static const struct allowed_row {
+    const char *name, *path, *decides; /* of the list below */
+} allowed_rows[] = {
+    { "the directory itself", "/srv/team", "/srv/team:group" },
+    { "what is below it", "/srv/team/a/b", "/srv/team:group" },
+    { "the deepest decides, wherever it stands", "/srv/team/private/x", "/srv/team/private/" },
+    { "a name that only begins so", "/srv/teams", "/srv" },
+    { "a name that ends like the word", "/srv/x:group", "/srv" },
+    { "nothing above it", "/etc", NULL },
+    { "above all of them", "/", NULL },
+};
+
+TEST_ROWS(the_deepest_directory_that_is_allowed_decides, allowed_rows, test_once)
+{
+    static const char *const list[] = { "/srv", "/srv/team/private/", "/srv/team:group", NULL };
+    const char *found = order_mount_allowed(list, row->path);
+
+    CHECK_STR(found ? found : "none", row->decides ? row->decides : "none");
+    CHECK(!order_mount_allowed(NULL, row->path));
+}
+
+TEST(an_allowed_directory_may_say_that_groups_are_allowed_too)
+{
+    static const struct {
+        const char *text, *dir;
+        bool group;
+    } rows[] = {
+        { "/srv", "/srv", false },
+        { "/srv:group", "/srv", true },
+        { "/srv/:group", "/srv", true },
+        { "/", "/", false },
+        { "/:group", "/", true },
+        { ":group", ":group", false },
+        { "/a:groups", "/a:groups", false },
+        { "/a//", "/a", false },
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        bool group = !rows[i].group;
+        struct str dir = order_mount_prefix(rows[i].text, &group);
+
+        CHECK_INT(group, rows[i].group);
+        CHECK(str_is(dir, rows[i].dir));
+    }
 }

@@ -102,6 +102,32 @@ TEST(a_content_type_without_a_usable_boundary_is_refused)
     }
 }
 
+/* As many empty parameters as a head has room for; then the boundary. */
+static int boundary_behind(int parameters, struct multipart *m, struct err *err)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+
+    buf_puts(&b, "multipart/form-data");
+    for (int i = 0; i < parameters; i++)
+        buf_puts(&b, ";a=");
+    buf_puts(&b, ";boundary=B");
+    return multipart_init(m, buf_str(&b), err);
+}
+
+TEST(parameters_that_nobody_wants_cost_no_memory)
+{
+    struct multipart m;
+    struct err err = { 0 };
+
+    CHECK_INT(boundary_behind(MULTIPART_PARAMETERS - 1, &m, &err), 0);
+    CHECK(m.text.used <= 64);
+    multipart_finish(&m);
+    CHECK_INT(boundary_behind(MULTIPART_PARAMETERS, &m, &err), -1);
+    CHECK_STR(err.msg, "Content-Type is not multipart/form-data with a boundary among its first 64 "
+                       "parameters");
+    CHECK_INT(boundary_behind(10000, &m, &err), -1);
+}
+
 TEST(what_is_written_can_be_read)
 {
     AUTO(buf_free) struct buf b = { 0 }, log = { 0 };

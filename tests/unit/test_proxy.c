@@ -408,3 +408,59 @@ static void expectation(void)
 }
 
 TEST(the_upstream_decides_whether_a_body_is_sent) { run(expectation, continues); }
+
+/* Interim answers without end, behind the word to go on, until the body is here. */
+enum { HINTS = 3000 };
+#define LINK "\r\nLink: </a.css>\r\n\r\n"
+
+static void hints(int fd, int nth)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+
+    (void)nth;
+    CHECK(rig_hear(fd, &b, "\r\n\r\n"));
+    rig_say(fd, "HTTP/1.1 100 Continue\r\n\r\n");
+    for (int i = 0; i < HINTS; i++)
+        rig_say(fd, "HTTP/1.1 103 Early Hints" LINK);
+    CHECK(rig_hear(fd, &b, "\r\n\r\nbody"));
+    rig_say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntook");
+}
+
+/* The socket is as full as the answers before it can make it, which this client has not read. */
+static int full_first(struct call *c, struct err *err)
+{
+    static const char z[4096] = { [0 ... 4095] = 'z' };
+    size_t took;
+
+    do {
+        took = 0;
+        for (size_t n = sizeof(z); n;)
+            if (send(c->conn->fd, z, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+                n /= 2;
+            else
+                took += n;
+        co_sleep(co_in(10)); /* what is under way makes room for more */
+    } while (took);
+    return through(c, err);
+}
+
+static void unread_hints(void)
+{
+    AUTO(buf_free) struct buf b = { 0 };
+    const char *at;
+    int fd, n = 0;
+
+    front_server.first = full_first;
+    fd = rig_connect(&front.addr);
+    rig_say(fd, "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+    co_sleep(co_in(100)); /* both wait for room by now, where two of them write */
+    CHECK(rig_hear(fd, &b, "zHTTP/1.1 100 Continue\r\n\r\n"));
+    rig_say(fd, "body");
+    CHECK(rig_hear(fd, &b, "\r\n\r\ntook"));
+    co_close(fd);
+    for (at = strstr(b.data, "zHTTP"); at && (at = strstr(at, LINK "HTTP/1.1 ")); at++)
+        n++;
+    CHECK_INT(n, HINTS);
+}
+
+TEST(a_client_that_does_not_read_is_written_to_by_one_coroutine_alone) { run(unread_hints, hints); }

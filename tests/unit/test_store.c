@@ -36,6 +36,7 @@ static void check_lists(const struct sandbox *got, const struct sandbox *want)
     for (size_t i = 0; i < want->forwards.n; i++) {
         CHECK_INT(f[i].host_port, wf[i].host_port);
         CHECK_INT(f[i].port, wf[i].port);
+        CHECK_INT(f[i].public, wf[i].public);
     }
 }
 
@@ -96,7 +97,7 @@ STORE_TEST(every_field_of_a_sandbox_comes_back_as_it_was_given)
     struct map_item metadata[] = { { text, text }, { empty, empty }, { key, host } };
     struct map_item env[] = { { key, text } };
     struct sandbox_mount mounts[] = { { host, guest, true }, { guest, text, false } };
-    struct sandbox_forward forwards[] = { { 8080, 80 }, { 0, 65535 } };
+    struct sandbox_forward forwards[] = { { 8080, 80, false }, { 0, 65535, true } };
     struct sandbox b = sample(sample_user(s, "ann"));
 
     b.network = NETWORK_NONE;

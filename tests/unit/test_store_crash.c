@@ -17,6 +17,7 @@
 /* Writes until there is no room; then makes room and goes on. 0, or the line that failed. */
 static int fill(const char *path, int (*make_room)(const char *path))
 {
+    struct user_change change = USER_UNCHANGED;
     struct user u = { .name = "ann" };
     struct store *s = NULL;
     static char big[8 << 10];
@@ -40,8 +41,8 @@ static int fill(const char *path, int (*make_room)(const char *path))
         return __LINE__;
     if (make_room(path))
         return __LINE__;
-    u.locked = true;
-    if (s->ops->user_save(s, &u, &err))
+    change.locked = true;
+    if (s->ops->user_change(s, u.id, &change, &err))
         return __LINE__;
     store_closep(&s);
     n = 0;

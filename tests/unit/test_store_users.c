@@ -39,12 +39,38 @@ STORE_TEST(a_user_comes_back_by_name_and_by_id_and_can_be_changed)
     u.role = ROLE_USER;
     u.locked = false;
     u.password[0] = 0;
-    snprintf(u.name, sizeof(u.name), "anna");
-    OK(s->ops->user_save(s, &u, &err));
+    OK(s->ops->user_change(s, u.id, &(struct user_change){ ROLE_USER, false, -1, "" }, &err));
     OK(s->ops->user_by_id(s, u.id, &got, &err));
     check_user(&got, &u);
-    FAILS(s->ops->user_get(s, "ann", &got, &err), ERR_NOT_FOUND);
-    FAILS(s->ops->user_get(s, "ANNA", &got, &err), ERR_NOT_FOUND);
+    FAILS(s->ops->user_get(s, "ANN", &got, &err), ERR_NOT_FOUND);
+}
+
+STORE_TEST(a_change_of_a_user_leaves_what_it_does_not_name)
+{
+    static const struct user_change nothing = USER_UNCHANGED;
+    struct user_change lock = nothing, demote = nothing, password = nothing, several = nothing;
+    struct user u = make_user("ann"), other = make_user("bob"), got;
+
+    u.locked = other.locked = false;
+    OK(s->ops->user_add(s, &u, &err));
+    OK(s->ops->user_add(s, &other, &err));
+    lock.locked = true;
+    demote.role = ROLE_USER;
+    password.password = "$y$new";
+    several.multi_login = true;
+    OK(s->ops->user_change(s, u.id, &lock, &err)); /* each knows of no other */
+    OK(s->ops->user_change(s, u.id, &password, &err));
+    OK(s->ops->user_change(s, u.id, &demote, &err));
+    OK(s->ops->user_change(s, u.id, &several, &err));
+    OK(s->ops->user_change(s, u.id, &nothing, &err));
+    OK(s->ops->user_by_id(s, u.id, &got, &err));
+    u.locked = true;
+    u.role = ROLE_USER;
+    snprintf(u.password, sizeof(u.password), "$y$new");
+    check_user(&got, &u);
+    CHECK(got.multi_login);
+    OK(s->ops->user_by_id(s, other.id, &got, &err));
+    check_user(&got, &other);
 }
 
 STORE_TEST(a_name_belongs_to_one_user)
@@ -57,10 +83,8 @@ STORE_TEST(a_name_belongs_to_one_user)
     CHECK(strstr(err.msg, "'ann'"));
     CHECK_INT(again.id, 0);
     OK(s->ops->user_add(s, &other, &err));
-    snprintf(other.name, sizeof(other.name), "ann");
-    FAILS(s->ops->user_save(s, &other, &err), ERR_CONFLICT);
-    ghost.id = 4711;
-    FAILS(s->ops->user_save(s, &ghost, &err), ERR_NOT_FOUND);
+    FAILS(s->ops->user_change(s, 4711, &(struct user_change)USER_UNCHANGED, &err), ERR_NOT_FOUND);
+    FAILS(s->ops->user_change(s, u.id, &(struct user_change){ .role = 99 }, &err), ERR_INVALID);
     FAILS(s->ops->user_by_id(s, 4711, &ghost, &err), ERR_NOT_FOUND);
     ghost.role = 99;
     FAILS(s->ops->user_add(s, &ghost, &err), ERR_INVALID);
@@ -366,6 +390,30 @@ STORE_TEST(a_login_that_expired_goes_with_the_next_one)
     FAILS(s->ops->session_add(s, &now, false, &err), ERR_NOT_FOUND);
 }
 
+STORE_TEST(a_login_is_renewed_once)
+{
+    int64_t anna = sample_user(s, "anna"), bert = sample_user(s, "bert");
+    struct session a = login_of(anna, "a", 5000), b = login_of(anna, "b", 6000);
+    struct session next = login_of(anna, "a2", 7000), got;
+
+    OK(s->ops->session_add(s, &a, false, &err));
+    OK(s->ops->session_add(s, &b, false, &err));
+    OK(s->ops->session_renew(s, "a", &next, false, &err));
+    OK(s->ops->session_get(s, "a2", &got, &err));
+    CHECK_INT(got.expires_ms, 7000);
+    FAILS(s->ops->session_get(s, "a", &got, &err), ERR_NOT_FOUND);
+    next = login_of(anna, "a3", 7000);
+    FAILS(s->ops->session_renew(s, "a", &next, true, &err), ERR_NOT_FOUND); /* that one is gone */
+    FAILS(s->ops->session_get(s, "a3", &got, &err), ERR_NOT_FOUND);
+    OK(s->ops->session_get(s, "b", &got, &err)); /* and nothing was done */
+    next.user = bert;
+    FAILS(s->ops->session_renew(s, "a2", &next, false, &err), ERR_NOT_FOUND);
+    next.user = anna;
+    OK(s->ops->session_renew(s, "a2", &next, true, &err));
+    FAILS(s->ops->session_get(s, "b", &got, &err), ERR_NOT_FOUND);
+    OK(s->ops->session_get(s, "a3", &got, &err));
+}
+
 STORE_TEST(whether_a_user_may_have_several_logins_is_kept)
 {
     struct user u = { 0 };
@@ -373,9 +421,7 @@ STORE_TEST(whether_a_user_may_have_several_logins_is_kept)
     sample_user(s, "anna");
     OK(s->ops->user_get(s, "anna", &u, &err));
     CHECK(!u.multi_login);
-    u.multi_login = true;
-    OK(s->ops->user_save(s, &u, &err));
-    u.multi_login = false;
+    OK(s->ops->user_change(s, u.id, &(struct user_change){ -1, -1, true, NULL }, &err));
     OK(s->ops->user_by_id(s, u.id, &u, &err));
     CHECK(u.multi_login);
 }

@@ -14,6 +14,7 @@
 #include "guest/services/python.h"
 #include "guest/services/service.h"
 #include "io/ws.h"
+#include "model/door.h"
 
 enum { WS_BYTES = 100 << 20 };
 
@@ -113,9 +114,10 @@ static void stop(void)
 
 const struct service kernels_service = {
     .name = "kernels",
-    .ports = { { "jupyter", 8888, "JUPYTER_KERNEL_GATEWAY_APP_PORT",
+    .ports = { { "jupyter", DOOR_JUPYTER, DOOR_JUPYTER_VARIABLE,
                  "JUPYTER_KERNEL_GATEWAY_APP_HOST" },
-               { "interpreter", 49999, "COVE_INTERPRETER_PORT", "COVE_INTERPRETER_HOST" } },
+               { "interpreter", DOOR_INTERPRETER, DOOR_INTERPRETER_VARIABLE,
+                 "COVE_INTERPRETER_HOST" } },
     .log_file = "jupyter-kernel.log",
     .log_variable = "JUPYTER_KERNEL_GATEWAY_APP_LOG",
     .help = "Jupyter kernels and the code interpreter",

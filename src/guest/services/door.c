@@ -12,19 +12,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/sock.h"
+#include "model/door.h"
 
 struct door_place door_place = { .set = -1 };
 
 bool door_wanted(const struct door *d, const char *names)
 {
-    struct str list = str_of(names), item;
-
-    if (!list.n || str_is(list, "all"))
-        return true;
-    while (str_next(&list, ',', &item))
-        if (str_is(item, d->service->name))
-            return true;
-    return false;
+    return door_is_kept(names, d->service->name);
 }
 
 /* PORT is for the document's start script only: in a sandbox it says where the user's own web

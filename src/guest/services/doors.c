@@ -22,6 +22,7 @@
 #include "guest/services/service.h"
 #include "guest/services/start.h"
 #include "guest/session.h"
+#include "model/door.h"
 
 enum { DOORS = 8, BACKOFF_MAX_MS = 60000, STEADY_MS = 10000, READY_BYTES = 512, LEND_MS = 10000 };
 
@@ -234,7 +235,7 @@ void doors_open(struct guest *g, bool sandbox)
         struct door *d = &doors[ndoors++];
 
         *d = (struct door){ .service = *s, .listener = { -1, -1, -1 }, .tell = -1 };
-        if (door_wanted(d, map_get(&g->env, "COVE_SERVICES")) && door_hold(d, &err))
+        if (door_wanted(d, map_get(&g->env, DOOR_SERVICES_VARIABLE)) && door_hold(d, &err))
             log_warn("a service's port cannot be had", KV("service", (*s)->name),
                      KV("error", err.msg));
     }
@@ -258,6 +259,14 @@ static void begin_warm(struct door *d)
         door_arm(d);
 }
 
+/* What the sandbox was made without nobody inside gets: the router and forwards go by what it was
+ * made with, and would let anybody in. */
+static bool is_given(const struct door *d)
+{
+    return !door_place.inside ||
+           door_wanted(d, map_get(&door_place.guest->env, DOOR_SERVICES_VARIABLE));
+}
+
 /* A service that runs already goes on as it is: its clients are in the middle of something. Unless
  * it was there before them. */
 static void configure(const char *list)
@@ -265,7 +274,7 @@ static void configure(const char *list)
     struct err err = { 0 };
 
     for (struct door *d = doors; d < doors + ndoors; d++) {
-        bool want = door_wanted(d, list);
+        bool want = door_wanted(d, list) && is_given(d);
 
         if (d->early && (!want || moved(d))) {
             d->early = false;
@@ -288,7 +297,7 @@ void doors_configure(void)
     if (!door_place.guest)
         return;
     door_place.environments++;
-    configure(map_get(&door_place.guest->env, "COVE_SERVICES"));
+    configure(map_get(&door_place.guest->env, DOOR_SERVICES_VARIABLE));
     for (struct door *d = doors; d < doors + ndoors; d++) {
         d->early = false;
         tell_environment(d);
@@ -354,7 +363,7 @@ static void lend(struct door *d, int i)
 
 void doors_before(const struct process_config *c)
 {
-    const char *list = map_get(&c->envs, "COVE_SERVICES");
+    const char *list = map_get(&c->envs, DOOR_SERVICES_VARIABLE);
 
     if (list && door_place.guest)
         configure(list);
@@ -401,6 +410,9 @@ int doors_claim(const char *name, struct err *err)
 
     if (!d)
         return -1;
+    if (!is_given(d))
+        return err_set(err, ERR_CONFLICT, "the sandbox was made without service %s (%s)", name,
+                       DOOR_SERVICES_VARIABLE);
     return d->state == DOOR_OFF ? door_hold(d, err) : 0;
 }
 

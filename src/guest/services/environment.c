@@ -90,6 +90,8 @@ void environment_refresh(void)
     while (fdpass_recv(ENVIRONMENT_SOCKET, &kind, 1, &fd, &nfds, MSG_DONTWAIT) == 1) {
         if (nfds)
             take(fd);
+        else
+            log_warn("a new environment is lost: too many open files");
         closep(&fd);
         fd = -1;
         nfds = 1;

@@ -13,6 +13,7 @@
 #include "guest/services/rest_code.h"
 #include "guest/services/rest_request.h"
 #include "io/sock.h"
+#include "model/door.h"
 
 enum { HEALTH_MS = 500, CODE_BODY = 32 << 20 };
 
@@ -218,7 +219,7 @@ static int start(struct service_context *x, struct err *err)
 
 const struct service rest_service = {
     .name = "rest",
-    .ports = { { "rest", 8765, "PORT", "HOST", "COVE_REST_PORT" } },
+    .ports = { { "rest", DOOR_REST, "PORT", "HOST", DOOR_REST_VARIABLE } },
     .log_file = "sandbox-services.log",
     .log_variable = "SERVICES_LOG",
     .help = "runs Python code, lists packages, captures the display",

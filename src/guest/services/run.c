@@ -27,6 +27,7 @@
 #include "guest/services/shared.h"
 #include "guest/user.h"
 #include "io/sock.h"
+#include "model/door.h"
 
 extern char **environ;
 
@@ -219,7 +220,7 @@ static void take_environment(const struct buf *names)
     }
     if (names->len)
         place.env.items[place.env.n++] =
-            (struct map_item){ xstrdup("COVE_SERVICES"), xstrdup(buf_cstr(names)) };
+            (struct map_item){ xstrdup(DOOR_SERVICES_VARIABLE), xstrdup(buf_cstr(names)) };
 }
 
 static void run_all(void *arg)
