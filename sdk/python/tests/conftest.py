@@ -21,7 +21,7 @@ ROOT = HERE.parents[2]
 CONNECTED = os.environ.get("COVE_SCOPE", "none") == "none" or "COVE_NETWORK" in os.environ
 
 # Whatever the shell that runs the tests talks to is not what they are about.
-KEPT = ("COVE_BINARY", "COVE_LAYERS")
+KEPT = ("COVE_BINARY", "COVE_LAYERS", "COVE_NETWORK_ALLOW")
 for name in [n for n in os.environ if n.startswith("COVE_") and n not in KEPT]:
     del os.environ[name]
 if "COVE_BINARY" not in os.environ and (ROOT / "build" / "cove").exists():

@@ -129,7 +129,10 @@ def test_the_real_client_of_agent_sandbox_by_our_router(vm_server, monkeypatch, 
     with cove.Sandbox.create() as box:
         cluster.name_of = lambda: box.id
         client = real.SandboxClient(
-            connection_config=SandboxDirectConnectionConfig(api_url=vm_server.url)
+            connection_config=SandboxDirectConnectionConfig(
+                api_url=vm_server.url,
+                extra_headers={"Authorization": f"Bearer {vm_server.api_key}"},
+            )
         )
         sandbox = client.create_sandbox("pool")
         try:

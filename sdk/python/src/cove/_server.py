@@ -1,5 +1,8 @@
 """A private server for this process: started when nobody named another, and gone with the process.
 
+What it writes is nobody else's business: its directory is 0700, and what is made in it here is 0600. (It
+gives its privileges up after it has bound what it needs to places of its own, so it need not get through.)
+
 It is tied to us by a pipe (--lifeline): when we end, also by kill -9, the kernel closes our end and the
 server ends its sandboxes and itself. A shell waits for it and takes its directory away, since after
 kill -9 nobody else can."""
@@ -15,7 +18,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import BinaryIO, Dict, List, Optional, Sequence, Tuple
 
 from .errors import ServerStartError
 
@@ -73,15 +76,19 @@ def find_binary() -> str:
     )
 
 
+def _make_file(path: Path) -> BinaryIO:
+    """A new one, for nobody else from its first byte on."""
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w+b")
+
+
 class PrivateServer:
     """Running when made."""
 
     def __init__(self, allow_mount: Sequence[str] = ()) -> None:
         binary, layers = find_binary(), find_layers()
-        self.dir = Path(tempfile.mkdtemp(prefix="cove-private-"))
-        self.dir.chmod(0o711)  # the server's own user has to get to its state
+        self.dir = Path(tempfile.mkdtemp(prefix="cove-private-"))  # 0700, whatever the umask
         # Read by this descriptor: the name goes away with the directory, what it said must not.
-        self._log = open(self.dir / "log", "w+b")  # noqa: SIM115 - closed by stop()
+        self._log = _make_file(self.dir / "log")  # closed by stop()
         lifeline, self._line = os.pipe()
         try:
             self._process = self._start(binary, layers, lifeline, allow_mount)
@@ -103,16 +110,18 @@ class PrivateServer:
         self, binary: str, layers: Optional[str], lifeline: int, allow_mount: Sequence[str]
     ) -> subprocess.Popen[bytes]:
         if layers:  # read only, and locked while in use, so a link is as good as a copy
-            (self.dir / "data").mkdir(mode=0o755)
+            (self.dir / "data").mkdir(mode=0o700)
             (self.dir / "data" / "layers").symlink_to(layers)
         command: List[str] = [binary, "serve", "--ephemeral", "--lifeline", str(lifeline)]
         command += ["--data", str(self.dir / "data"), "--run-dir", str(self.dir / "run")]
         command += ["--listen", "127.0.0.1:0", "--preview-listen", "none", "--log-level", "warn"]
         for folder in allow_mount:
             command += ["--allow-mount", folder]
-        # A COVE_ variable meant for another server must not change this one.
-        env = {k: v for k, v in os.environ.items() if not k.startswith("COVE_")}
-        (self.dir / "config").touch()  # and neither must a file it would look for
+        # A COVE_ variable meant for another server must not change this one; what sandboxes may
+        # reach is the machine's business.
+        kept = ("COVE_NETWORK_ALLOW",)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("COVE_") or k in kept}
+        _make_file(self.dir / "config").close()  # and neither must a file it would look for
         command += ["--config", str(self.dir / "config")]
         return subprocess.Popen(
             ["/bin/sh", "-c", _SHELL, "cove-private", str(self.dir), *command],

@@ -95,13 +95,20 @@ class Mount:
 
 @dataclass(frozen=True)
 class Forward:
-    """A port of the server's loopback that leads to one inside. Port 0: any that is free."""
+    """A port of the server's loopback that leads to one inside. Port 0: any that is free; another one
+    can be named by an admin, or within the server's ``--forward-ports``.
+
+    Every account of the server's machine can connect, and is asked for nothing. To a port on which a service
+    of Cove's runs code for everybody who connects (8765, 8888, 49999) it leads only with ``public=True``;
+    `sandbox.ports.forward()` needs none of this."""
 
     host_port: int
     port: int
+    public: bool = False
 
-    def to_json(self) -> Dict[str, int]:
-        return {"host_port": self.host_port, "port": self.port}
+    def to_json(self) -> Dict[str, Any]:
+        public = {"public": True} if self.public else {}
+        return {"host_port": self.host_port, "port": self.port, **public}
 
 
 @dataclass(frozen=True)
@@ -147,7 +154,10 @@ class SandboxInfo:
             mounts=tuple(
                 Mount(m["host"], m["guest"], bool(m.get("ro"))) for m in raw.get("mounts") or ()
             ),
-            forwards=tuple(Forward(f["host_port"], f["port"]) for f in raw.get("forwards") or ()),
+            forwards=tuple(
+                Forward(f["host_port"], f["port"], f.get("public", False))
+                for f in raw.get("forwards") or ()
+            ),
             raw={name: value for name, value in raw.items() if name not in secrets},
         )
 

@@ -148,7 +148,8 @@ class VMManager:
                         disk_bytes=parse_size("vm_disk_size", self.cfg.vm_disk_size),
                     ),
                     mounts=[self._mount()],
-                    forwards=[cove.Forward(h, g) for h, g in ports]
+                    # The documents have the services' ports on this machine, without a credential.
+                    forwards=[cove.Forward(h, g, public=True) for h, g in ports]
                     if self._server_is_here()
                     else [],
                     client=self._api(),

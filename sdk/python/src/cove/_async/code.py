@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Union
+from typing import Any, Callable, List, Mapping, Optional, Union
 
 import httpx
 
 from .. import errors
 from .._io import async_call
 from .._types import Context, Execution
-from .._wire import CODE_PORT, GUEST_PORT, Lines
+from .._wire import CODE_PORT, Lines
 from .guest import AsyncGuest
 from .transport import lost
 
@@ -49,7 +49,7 @@ class AsyncCode:
             "context_id": context.id if isinstance(context, Context) else context,
             "env_vars": dict(env) if env else None,
         }
-        headers = {**self._headers(), "Content-Type": "application/json"}
+        headers = {**self._guest.headers(CODE_PORT), "Content-Type": "application/json"}
         execution, deadline = Execution(), time.monotonic() + timeout
         async with self._guest.client.stream(
             "POST",
@@ -89,13 +89,8 @@ class AsyncCode:
         await self._json("POST", f"/contexts/{_id(context)}/restart")
 
     async def _json(self, method: str, path: str, **options: Any) -> Any:
-        return await self._guest.client.json(method, path, headers=self._headers(), **options)
-
-    def _headers(self) -> Dict[str, str]:
-        # The service asks the guest for the sandbox's environment with its caller's token.
-        token = self._guest.headers(GUEST_PORT).get("X-Access-Token")
         headers = self._guest.headers(CODE_PORT)
-        return {**headers, "X-Access-Token": token} if token else headers
+        return await self._guest.client.json(method, path, headers=headers, **options)
 
 
 def _id(context: Union[Context, str]) -> str:

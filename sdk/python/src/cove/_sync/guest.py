@@ -27,7 +27,7 @@ class Guest:
         """What leads a request to a port of this sandbox."""
         found = {"E2b-Sandbox-Id": self.id, "E2b-Sandbox-Port": str(port)}
         token, traffic = self._secrets.get("token"), self._secrets.get("traffic_token")
-        if token and port == GUEST_PORT:
+        if token:  # services ask for it as the guest does; from other ports the router keeps it
             found["X-Access-Token"] = token
         if traffic:
             found["E2B-Traffic-Access-Token"] = traffic

@@ -34,9 +34,25 @@ class Ports:
         self._info = info
 
     def url(self, port: int, path: str = "/") -> str:
-        """For a browser, or another program."""
+        """For a browser, or another program. A port that asks for a credential wants it in a header: a browser
+        comes by `browser_url`."""
         scheme = self._guest.client.connection.url.split(":", 1)[0]
         return f"{scheme}://{port}-{self._info.id}.{self._info.domain}/{path.lstrip('/')}"
+
+    def browser_url(self, port: int, path: str = "/") -> str:
+        """A link that lets a browser in at that port, also where it asks for a credential. It is good for one
+        request within a minute; the browser has a cookie then.
+
+        >>> with Sandbox.create() as sandbox:
+        ...     "cove_token=" in sandbox.ports.browser_url(8888, "/lab")
+        True
+        """
+        reply = self._guest.client.json(
+            "POST",
+            f"/v1/sandboxes/{self._guest.id}/ports/{port}/url",
+            json={"path": f"/{path.lstrip('/')}"},
+        )
+        return str(reply["url"])
 
     def http(self, port: int) -> httpx.Client:
         """A client whose requests go to that port, whatever names this machine can resolve."""

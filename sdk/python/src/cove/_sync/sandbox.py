@@ -60,6 +60,7 @@ class Sandbox:
         label: Optional[str] = None,
         strict: bool = False,
         public: bool = True,
+        ping: bool = False,
         client: Optional[Client] = None,
         url: Optional[str] = None,
         api_key: Optional[str] = None,
@@ -68,8 +69,9 @@ class Sandbox:
         ``on_expiry="pause"`` it is paused then instead. With ``restart="always"`` it is started again on its
         files when its first process dies.
 
-        `network` is ``open`` or ``none``. Without `client`, `url` or COVE_URL a private server is started for
-        this process. Sent twice because an answer was lost, the request still makes one sandbox."""
+        `network` is ``open`` or ``none``; `ping` lets programs inside open ping sockets. Without `client`,
+        `url` or COVE_URL a private server is started for this process. Sent twice because an answer was
+        lost, the request still makes one sandbox."""
         body: Dict[str, Any] = {"timeout": timeout, "strict": strict, "public": public}
         given = {
             "template": template,
@@ -81,6 +83,7 @@ class Sandbox:
             "env": dict(env or {}),
             "network": network,
             "label": label,
+            "ping": ping,
             "limits": limits.to_json() if limits else None,
             "mounts": [mount.to_json() for mount in mounts],
             "forwards": [forward.to_json() for forward in forwards],
