@@ -25,12 +25,12 @@ machine.privileges machine.data_dir machine.run_dir machine.disk machine.memory 
 kernel.version kernel.clone3 kernel.seccomp kernel.memfd_exec kernel.mount_api
 namespaces.user namespaces.all namespaces.limit namespaces.subids
 cgroup.v2 cgroup.into cgroup.freeze cgroup.kill cgroup.memory cgroup.cpu cgroup.pids cgroup.io
-cgroup.delegation
-overlay.userns overlay.volatile overlay.layer_fds idmap.data idmap.usr idmap.tmpfs usr.nested
+cgroup.sockets cgroup.delegation
+overlay.userns overlay.volatile overlay.layer_fds overlay.data usr.erofs idmap.data idmap.usr idmap.tmpfs usr.nested
 btrfs.kernel btrfs.mkfs btrfs.loop btrfs.simple_quota
 network.links network.nft network.forward
 kvm.run
-limits.files limits.pids limits.inotify limits.maps
+limits.files limits.pids limits.inotify limits.maps limits.oom
 """.split()
 
 

@@ -1,6 +1,7 @@
 """Logging in: tokens that are signed, expire and can be ended; what is counted and refused; passwords that
 are written nowhere; `cove user`."""
 
+import http.client
 import json
 import os
 import pathlib
@@ -145,6 +146,30 @@ def test_an_unknown_user_is_404_and_a_wrong_password_403(gate):
     assert gate.call("POST", "/api/v1/auth/login/swagger", key=None).status == 422
     gate.ok("POST", "/v1/users", {"name": "hugo"}, status=201)
     assert sign_in(gate, "hugo", "").status == 403      # one without a password
+
+
+def test_asking_at_once_does_not_pass_the_lockout(gate):
+    """All are there before the fifth is answered, and the last of them has the password."""
+    add_user(gate, "crowd")
+    add_user(gate, "alone")
+    path = "/api/v1/auth/login/swagger?username={}&password={}"
+    passwords = [*(f"wrong-{i}" for i in range(44)), PASSWORD]
+    clients = [http.client.HTTPConnection("127.0.0.1", gate.port, timeout=60) for _ in passwords]
+    for client in clients:
+        client.connect()
+    for client, password in zip(clients, passwords):
+        if password == PASSWORD:
+            time.sleep(0.02)                            # those before have found their user
+        client.request("POST", path.format("crowd", password))
+    answers = [client.getresponse().status for client in clients]
+    for client in clients:
+        client.close()
+    assert answers == [403] * 45, answers
+    assert sign_in(gate, "alone").status == 200         # another name is not locked with it
+    wait_until(lambda: sign_in(gate, "crowd").status == 200, "the lock ends", 10 * SLOWER, 0.5)
+    for _ in range(2):                                  # and a success begins a new count
+        assert [sign_in(gate, "crowd", "wrong").status for _ in range(4)] == [403] * 4
+        assert sign_in(gate, "crowd").status == 200
 
 
 def test_a_locked_user_is_out_at_once(gate):

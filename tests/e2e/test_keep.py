@@ -450,6 +450,22 @@ def test_an_allowed_directory_is_shown(client, keeper):
     assert b"Read-only" in out.stderr
 
 
+@pytest.mark.parametrize("says", ["", ":group"])
+def test_a_group_of_the_machine_is_a_sandboxes_where_the_keeper_says_so(start_keeper, folder, says):
+    """A disk's: whoever asks for it, with a file that it could not be trusted with."""
+    shared = pathlib.Path(folder, "shared")
+    shared.mkdir()
+    os.chown(shared, 1234, 6)
+    shared.chmod(0o770)
+    keeper = start_keeper("--allow-mount", f"{folder}{says}")
+    with keeper.client() as client:
+        client.create("one", mounts=[(str(shared), "/m")])
+        done = client.wire("one").start("sh", "-c", "touch /m/x && chmod 2755 /m/x").collect()
+    assert (done.end["exitCode"] == 0) == bool(says)
+    assert [(p.name, p.stat().st_uid, p.stat().st_gid) for p in shared.iterdir()] == \
+        ([("x", 1234, 6)] if says else [])
+
+
 def test_cove_run_uses_a_keeper_that_runs(client, keeper, cove):
     words = [COVE, "run", "--data-dir", cove.data, "--run-dir", keeper.run_dir]
     process = subprocess.Popen(

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from helpers import boxfile
-from helpers.keeper import ENDED, FILES_ONLY, OPEN, STAY, Refused, full, limits_body, request
+from helpers.keeper import ENDED, FILES_ONLY, OPEN, STAY, Refused, create_body, full, limits_body, request
 from helpers.machine import cgroups_named, collect_orphans
 from helpers.proc import alive, wait_until
 
@@ -330,6 +330,23 @@ def test_many_are_paused_at_once(client):
     for id in ids:
         client.call("thaw", id)
         assert client.wire(id).run("cat", "name") == id + "\n"
+
+
+def test_a_boot_id_lives_as_long_as_the_processes(client):
+    """A pause keeps it; what starts anew on files, a wake or a restore, has another."""
+    def boot_id(id):
+        return client.wire(id).run("cat", "/proc/sys/kernel/random/boot_id").strip()
+
+    client.create("one")
+    first = boot_id("one")
+    client.call("freeze", "one")
+    client.call("thaw", "one")
+    assert boot_id("one") == first
+    client.call("snapshot", "one", b"boot-shot")
+    client.call("restore", "two", create_body(snapshot="boot-shot"))
+    client.call("freeze", "one", FILES_ONLY)
+    client.call("thaw", "one")
+    assert len({first, boot_id("one"), boot_id("two")}) == 3
 
 
 def test_a_snapshot_and_a_pause_wait_for_each_other(client):

@@ -13,6 +13,7 @@ from helpers.cove import CLEAR, COVE
 from helpers.keeper import (
     Client,
     CREATE,
+    GROUP,
     HEAD,
     MAGIC,
     MOUNT,
@@ -211,8 +212,8 @@ def test_a_mount_whose_path_is_none(refused, host, guest):
 
 def test_a_mount_with_unknown_flags(refused):
     assert (
-        refused(request("create", "one", create_body(mounts=[("/a", "/b", 6)])))
-        == "mount 0: unknown flags 0x6"
+        refused(request("create", "one", create_body(mounts=[("/a", "/b", 10)])))
+        == "mount 0: unknown flags 0xa"
     )
 
 
@@ -221,6 +222,12 @@ def test_a_mount_that_nobody_allowed(refused, keeper, path):
     path = path.format(allowed=keeper.allowed, above=os.path.dirname(keeper.allowed))
     said = refused(request("create", "one", create_body(mounts=[(path, "/mnt")])))
     assert said == f"mount {path}: not below a directory that --allow-mount names"
+
+
+def test_a_group_of_the_machine_that_nobody_allowed(refused, keeper):
+    said = refused(request("create", "one", create_body(mounts=[(str(keeper.allowed), "/m", GROUP)])))
+    assert said == (f"mount {keeper.allowed}: its group only where the keeper has "
+                    f"--allow-mount {keeper.allowed}:group")
 
 
 @pytest.mark.parametrize("name", ["out", "out/ssl", "up", "up/etc"])

@@ -58,7 +58,7 @@ def test_a_signal_is_128_and_its_number(cove, name):
         (["--network", "some", "true"], "--network: 'some' is not one of none, open"),
         (["--no-such-option", "true"], "there is no option --no-such-option"),
         (["--mount", "/tmp", "true"], "--mount: '/tmp' is not HOST:GUEST"),
-        (["--mount", "/tmp:/mnt:rx", "true"], "--mount: 'rx' is neither ro, rw nor root"),
+        (["--mount", "/tmp:/mnt:rx", "true"], "--mount: 'rx' is none of ro, rw, root, group"),
         (
             ["--mount", "/no/such/dir:/mnt", "true"],
             "--mount /no/such/dir: No such file or directory",

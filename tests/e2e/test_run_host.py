@@ -262,6 +262,47 @@ def test_root_changes_usr_and_the_machine_does_not_notice(cove):
     assert not shutil.which("new-thing") and shutil.which("env") and shutil.which("true")
 
 
+def test_root_owns_what_is_in_usr(cove):
+    """Whatever may be done to a file of its own: the machine's bytes are copied when that is needed."""
+    assert cove.said("""
+        cd /usr/share/common-licenses
+        stat -c '%U:%G %a' GPL-3 && md5sum < GPL-3 > /tmp/before
+        ln GPL-3 hard && ln -s GPL-3 soft && stat -c %h hard && cmp hard soft
+        echo appended >> GPL-3 && tail -n 1 hard
+        sed -i '$d' GPL-3 && md5sum < GPL-3 | cmp - /tmp/before
+        chmod 600 Artistic && chown user:user Artistic && stat -c '%U:%G %a' Artistic
+        su user -c 'cat Artistic > /tmp/own' && test -s /tmp/own
+        touch -d 2001-02-03 BSD && date -r BSD +%F && truncate -s 3 BSD && wc -c < BSD
+        rm -r /usr/share/common-licenses && mkdir /usr/share/common-licenses && ls /usr/share/common-licenses
+        cp -a /usr/bin/passwd /usr/local/bin/ && stat -c '%U %a' /usr/bin/passwd /usr/local/bin/passwd
+    """, "--user", "root").split("\n") == [
+        "root:root 644", "2", "appended", "user:user 600", "2001-02-03", "3", "root 4755", "root 4755"]
+
+
+REPACK = """
+    dpkg-query -W -f 'Package: ${Package}\nVersion: ${Version}\nArchitecture: ${Architecture}\nMaintainer: x\nDescription: x\n' $p \
+        > control
+    mkdir -p $p/DEBIAN && cp control $p/DEBIAN/ && chmod 755 $p $p/DEBIAN
+    dpkg -L $p | while read -r f; do [ -d "$f" ] || [ ! -e "$f" ] || echo ".$f"; done > files
+    tar -C / -cf - -T files | tar -C $p -xf -
+    dpkg-deb -Znone -b $p $p.deb > /dev/null
+"""
+
+
+@needs("apt-get", "dpkg-deb")
+@pytest.mark.parametrize("package", ["coreutils", "passwd"])
+def test_a_package_of_the_machine_can_be_installed_again(cove, package):
+    """Over files that are the machine's; what is set-id stays so, and sandbox root's."""
+    said = cove.said(f"p={package}\n" + REPACK + """
+        before=$(stat -L -c '%i %U %a' /usr/bin/chage /usr/bin/ls)
+        apt-get install -qq -y --reinstall ./$p.deb > log 2>&1 || cat log
+        grep -c Unpacking log; dpkg --audit; dpkg --verify $p
+        after=$(stat -L -c '%i %U %a' /usr/bin/chage /usr/bin/ls); test "$before" != "$after"
+        stat -L -c '%U:%G %a' /usr/bin/chage /usr/bin/passwd /usr/bin/ls; ls / > /dev/null
+    """, "--user", "root", "--workdir", "/tmp")
+    assert said.split("\n") == ["1", "root:shadow 2755", "root:root 4755", "root:root 755"]
+
+
 def test_the_user_cannot_change_usr(cove):
     assert cove.run("touch", "/usr/bin/x", status=1).stderr.endswith(b"Permission denied\n")
 
@@ -320,7 +361,36 @@ i = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP); i.set
 i.sendto(struct.pack("!BBHHH", 8, 0, 0, 1, 1) + b"ping", ("127.0.0.1", 0))
 print(i.recv(99)[-4:].decode())
 EOF
-/usr/bin/python3 net.py""").split("\n") == ["ok", "unix", "low", "six", "ping"]
+/usr/bin/python3 net.py""", "--ping").split("\n") == ["ok", "unix", "low", "six", "ping"]
+
+
+PING = """/usr/bin/python3 - <<'EOF'
+import socket
+for family, protocol in (socket.AF_INET, socket.IPPROTO_ICMP), (socket.AF_INET6, socket.IPPROTO_ICMPV6):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM, protocol)
+        print("open")
+    except PermissionError:
+        print("refused")
+EOF"""
+
+
+@needs("python3")
+def test_ping_sockets_are_for_those_that_ask(said):
+    assert said(PING).split("\n") == ["refused", "refused"]
+    assert said(PING, "--ping").split("\n") == ["open", "open"]
+
+
+@needs("python3")
+def test_a_queue_keeps_its_size_and_who_asks_for_more_is_not_refused(said):
+    assert said("""/usr/bin/python3 - <<'EOF'
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for option in socket.SO_RCVBUF, socket.SO_SNDBUF:
+    before = s.getsockopt(socket.SOL_SOCKET, option)
+    s.setsockopt(socket.SOL_SOCKET, option, 1 << 22)
+    print(s.getsockopt(socket.SOL_SOCKET, option) == before)
+EOF""").split("\n") == ["True", "True"]
 
 
 def test_strict_is_without_privileges_for_good(cove):

@@ -38,6 +38,13 @@ def test_a_command_runs_as_the_only_id_there_is(nobody):
         "0\nx\n42\n"
 
 
+def test_a_boot_id_of_its_own_is_there_too(nobody):
+    script = "f=/proc/sys/kernel/random/boot_id; echo x > $f; cat $f"
+    said = [nobody("sh", "-c", script).stdout.strip() for _ in range(2)]
+    machines = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert [len(one) for one in said] == [36, 36] and len({machines, *said}) == 3
+
+
 def test_exit_codes_and_json(nobody):
     assert nobody("sh", "-c", "exit 7", status=7).stderr == ""
     told = json.loads(nobody("--json", "true").stdout)

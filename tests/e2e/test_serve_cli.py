@@ -158,7 +158,7 @@ def test_a_template_that_takes_an_alias_is_what_the_next_sandbox_has(folder, as_
     (["--memory", "0"], "--memory: 0 is no limit"),
     (["--mount", "/etc:/x"], "--allow-mount"),
     (["--mount", "/etc"], "--mount: '/etc' is not HOST:GUEST or HOST:GUEST:ro"),
-    (["--forward", "x:1"], "--forward: 'x:1' is not HOST-PORT:PORT (try 8080:80)"),
+    (["--forward", "x:1"], "--forward: 'x:1' is not HOST-PORT:PORT or HOST-PORT:PORT:public (try 8080:80)"),
     (["--metadata", "x"], "--metadata: 'x' is not NAME=VALUE"),
 ])
 def test_what_create_refuses(cli, words, said):

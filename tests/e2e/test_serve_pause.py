@@ -4,6 +4,7 @@ not by a restart of the machine (everything killed, and another boot id)."""
 
 import concurrent.futures
 import contextlib
+import datetime
 import hashlib
 import http.client
 import json
@@ -205,9 +206,14 @@ def test_at_its_timeout_it_is_paused(server, sdk):
 def test_a_call_wakes_it(server, sdk):
     sandbox = sdk(timeout=2, lifecycle={"on_timeout": "pause", "auto_resume": True})
     wait_until(lambda: state_of(server, sandbox.sandbox_id) == "paused", "it is paused")
+    assert not sandbox.is_running()     # asking that wakes nobody
+    assert state_of(server, sandbox.sandbox_id) == "paused"
     assert sandbox.commands.run("echo awake").stdout == "awake\n"
+    assert sandbox.is_running()
+    left = sandbox.get_info().end_at - datetime.datetime.now(datetime.timezone.utc)
+    assert 240 < left.total_seconds() <= 301            # not the two seconds again
+    sandbox.set_timeout(1)
     wait_until(lambda: state_of(server, sandbox.sandbox_id) == "paused", "and again")
-    assert sandbox.is_running()         # asking that is a request like any other
 
 
 def test_time_outs_and_the_end_of_a_paused_one(server, sdk):

@@ -141,7 +141,8 @@ def preview(server):
 def test_a_request_gets_there_without_what_is_ours(server, box, way):
     reply = ask(server, "/a?b=%20c", "POST", b"body", X_API_Key=server.key, Cookie="c=d",
                 E2b_Traffic_Access_Token="t", **way(box))
-    assert reply.status == 200 and reply.headers["set-cookie"] == "a=b"
+    assert reply.status == 200
+    assert reply.headers.get("set-cookie") == ("a=b" if way is by_host else None)      # else it is the API's origin
     seen = reply.json
     assert (seen["path"], seen["method"], seen["body"]) == ("/a?b=%20c", "POST", "body")
     assert server.key not in json.dumps(seen)
@@ -243,10 +244,11 @@ def test_the_guest_asks_for_its_own_token(server, box):
 def test_a_private_sandbox_wants_its_token(server, closed, preview):
     token = {"E2b_Traffic_Access_Token": closed["traffic_token"]}
     for way in (by_host, by_e2b):
-        for given in ({}, {"E2b_Traffic_Access_Token": "wrong"}, {"X_API_Key": server.key}):
+        for given in ({}, {"E2b_Traffic_Access_Token": "wrong"}, {"X_API_Key": "e2b_0"}):
             reply = ask(server, **way(closed), **given)
             assert reply.status == 403 and reply.json["code"] == 403, reply
             assert reply.json["sandboxId"] == closed["id"]
+        assert ask(server, **way(closed), X_API_Key=server.key).status == 200
         seen = ask(server, **way(closed), **token)
         assert seen.status == 200 and closed["traffic_token"].encode() not in seen.body
     assert ask(server, f"/{closed['id']}/{PORT}/", port=preview).status == 403
@@ -288,6 +290,39 @@ def test_the_preview_listener_has_no_API(server, box, preview):
     for path in ("/", "/health", "/v1/sandboxes", "/sandboxes", "/metrics", f"/{box['id']}"):
         assert ask(server, path, port=preview, X_API_Key=server.key).status == 404
     assert ask(server, port=preview, **by_e2b(box)).status == 404
+
+
+# ---- browsers
+
+def cove_url(server, *words):
+    return subprocess.run([COVE, "url", *map(str, words)], env=CLEAR | server.variables(), capture_output=True, text=True)
+
+
+def test_the_command_line_gives_a_browser_a_link(server, box):
+    done = cove_url(server, box["id"], 8765)
+    assert done.returncode == 0, done.stderr
+    host, _, link = done.stdout.strip().removeprefix("http://").partition("/")
+    assert host == f"8765-{box['id']}.localhost:{server.port}" and link.startswith("?cove_token=")
+    assert ask(server, "/" + link, Host=host).status == 303
+    assert ask(server, "/" + link, Host=host).status == 403
+    said = json.loads(cove_url(server, box["id"], PORT, "--path", "/a?b", "--json").stdout)
+    assert "/a?b&cove_token=" in said["url"] and said["expires"].endswith("Z")
+    for words, why in (((NOBODYS, 80), "doesn't exist"), ((box["id"], "x"), "1 to 65535"), ((box["id"], ENVD), "X-Access-Token"),
+                       ((box["id"], 80, "--path", "a b"), "must begin with '/'"), ((box["id"], 80, "--path", "/ "), "%XX")):
+        failed = cove_url(server, *words)
+        assert failed.returncode == 1 and why in failed.stderr, failed
+
+
+def test_one_more_name_is_ours_when_its_operator_says_so(workspace):
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to limit, map and mount")
+    started = Serve(pathlib.Path(workspace) / "named", "--ephemeral", env={"COVE_HOSTS": "cove.corp.example,other.example"})
+    try:
+        for name, status in (("cove.corp.example", 200), ("a.other.example:80", 200), ("corp.example", 421)):
+            assert ask(started, "/v1/me", Host=name, X_API_Key=started.key).status == status
+        assert ask(started, "/health", Host="balancer.example").status == 200
+    finally:
+        started.close()
 
 
 # ---- ends
@@ -333,6 +368,20 @@ def create_secure(secure):
                 X_API_Key=secure.key, Content_Type="application/json")
     assert reply.status == 201, reply
     return reply.json
+
+
+def test_over_TLS_a_browsers_cookie_is_secure_and_of_that_host_alone(secure):
+    box = create_secure(secure)
+    reply = ask(secure, f"/v1/sandboxes/{box['id']}/ports/8765/url", "POST", b'{"path": "/health?a=b"}', tls=secure.context,
+                X_API_Key=secure.key, Content_Type="application/json")
+    name, _, link = reply.json["url"].removeprefix("https://").partition("/")
+    assert name == f"8765-{box['id']}.cove.localhost" and link.startswith("health?a=b&cove_token=")
+    first = ask(secure, "/" + link, tls=secure.context, Host=name)
+    assert first.status == 303 and first.headers["location"] == f"//{name}/health?a=b"
+    cookie, *flags = first.headers["set-cookie"].split("; ")
+    assert cookie.startswith("__Host-cove-door=") and {"Secure", "HttpOnly", "Path=/", "SameSite=Lax"} <= {*flags}
+    assert ask(secure, "/health", tls=secure.context, Host=name, Cookie=cookie).status == 200
+    assert ask(secure, "/health", tls=secure.context, Host=name).status == 403
 
 
 def test_hosts_below_the_domain_are_reached_over_TLS(secure):

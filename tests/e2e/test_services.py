@@ -364,7 +364,7 @@ def test_a_port_that_was_lent_comes_back(server):
     box = Sandbox.create(timeout=600, **server.sdk())
 
     def rest():
-        return server.call("GET", "/health", key=None, headers={"E2b-Sandbox-Id": box.sandbox_id, "E2b-Sandbox-Port": "8765"})
+        return server.call("GET", "/health", headers={"E2b-Sandbox-Id": box.sandbox_id, "E2b-Sandbox-Port": "8765"})
     first = rest()
     assert first.status == 200 and first.json["status"] in ("ok", "error"), first.body
     assert "not available" not in rest().body.decode()
@@ -387,7 +387,8 @@ def test_the_guest_tells_the_state_of_each_and_gives_ports_back(server):
         return reply.json if reply.body else None
 
     def rest(path):
-        return server.call("GET", path, key=None, headers={"E2b-Sandbox-Id": box["id"], "E2b-Sandbox-Port": "8765"})
+        return server.call("GET", path, key=None, headers={
+            "E2b-Sandbox-Id": box["id"], "E2b-Sandbox-Port": "8765", "X-Access-Token": box["token"]})
 
     def state():
         return next(one for one in guest("GET", "/services", 200) if one["name"] == "rest")

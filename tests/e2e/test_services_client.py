@@ -1,6 +1,7 @@
 """The client that the documents generate from /openapi.json, by the current openapi-python-client and by one of
 the documents' time: five modules, and a typed object from each."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -80,3 +81,30 @@ def test_the_generated_client_is_typed(generator, services, folder):
     done = subprocess.run([generator, "-c", CALLS, out, f"http://127.0.0.1:{services.port}"],
                           capture_output=True, text=True, timeout=120 * SLOWER)
     assert done.stdout == "typed\n", done.stderr
+
+
+SERVED = textwrap.dedent("""
+    import sys
+    sys.path.insert(0, sys.argv[1])
+    from sandbox_rest_server_client import AuthenticatedClient, Client, models
+    from sandbox_rest_server_client.api.default import run_code_execute_post as execute
+
+    body = models.CodeRequest(code="print(6 * 7)")
+    base, token = sys.argv[2:]
+    assert execute.sync_detailed(client=Client(base_url=base), body=body).status_code == 403
+    for client in AuthenticatedClient(base_url=base, token=token), Client(base_url=base, headers={"X-Access-Token": token}):
+        assert execute.sync_detailed(client=client, body=body).parsed.stdout == "42\\n"
+    print("known")
+""")
+
+
+def test_the_generated_client_is_let_in_by_the_sandboxs_token(generator, services, server, folder):
+    document, out = pathlib.Path(folder, "openapi.json"), pathlib.Path(folder, "sandbox-client")
+    document.write_bytes(services.call("GET", "/openapi.json").body)
+    subprocess.run([generator, "-m", "openapi_python_client", "generate", "--path", document,
+                    "--output-path", out, "--overwrite"], capture_output=True, check=True, timeout=120 * SLOWER)
+    box = server.create(timeout=600)
+    preview = json.loads((server.data / "server.json").read_text())["preview_url"]
+    done = subprocess.run([generator, "-c", SERVED, out, f"{preview}/{box['id']}/8765", box["token"]],
+                          capture_output=True, text=True, timeout=120 * SLOWER)
+    assert done.stdout == "known\n", done.stderr

@@ -23,7 +23,8 @@ struct attempt {
 };
 
 extern const struct attempt attack_mounts[], attack_proc[], attack_pid1[], attack_ids[],
-    attack_calls[], attack_filter[], attack_host[], attack_fill[]; /* each ends with {} */
+    attack_calls[], attack_filter[], attack_host[], attack_fill[],
+    attack_queues[]; /* each ends with {} */
 
 /* Say what came of it, and end. */
 _Noreturn void held(const char *format, ...) __attribute__((format(printf, 1, 2)));

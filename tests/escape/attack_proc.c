@@ -5,6 +5,7 @@
 #include <linux/keyctl.h>
 #include <linux/magic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -33,6 +34,22 @@ static long read_masked(const struct attempt *a)
     if (n > 0)
         escaped("%s: %.60s", a->path, text);
     return -1;
+}
+
+/* The machine's own, or one for each start. */
+static long read_boot_id(const struct attempt *a)
+{
+    const char *machines = getenv("CANARY_BOOT");
+    char text[64];
+
+    if (read_text(a->path, text, sizeof(text)) < 0)
+        return -1;
+    text[strcspn(text, "\n")] = 0;
+    if (!machines || strlen(text) != 36)
+        unclear("%s", text);
+    if (!strcmp(text, machines))
+        escaped("%s", text);
+    held("another");
 }
 
 /* So that there is something to read, should the mask be missing. */
@@ -236,6 +253,7 @@ static long make_node(const struct attempt *a)
 
 const struct attempt attack_proc[] = {
     READ("read-cmdline", "/proc/cmdline", ENOENT),
+    { "read-boot-id", read_boot_id, {}, "/proc/sys/kernel/random/boot_id" },
     READ("read-config", "/proc/config.gz", ENOENT),
     READ("read-kallsyms", "/proc/kallsyms", ENOENT),
     { "read-keys", read_keys, { ENOENT }, "/proc/keys" },

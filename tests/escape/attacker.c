@@ -25,7 +25,7 @@ enum { PATIENCE_S = 20 };
 
 static const struct attempt *const tables[] = { attack_mounts, attack_proc,  attack_pid1,
                                                 attack_ids,    attack_calls, attack_filter,
-                                                attack_host,   attack_fill };
+                                                attack_host,   attack_fill,  attack_queues };
 
 static const char *current = "?"; /* the name of what is being tried */
 

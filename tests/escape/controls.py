@@ -48,7 +48,7 @@ CONTROLS = {
     **_rows("fsconfig", "seccomp,caps", ("unclear: EINVAL", "unclear: EBADF")),
     **_rows("pivot-root", "seccomp,caps", ("unclear: EINVAL", "unclear: EBUSY")),
     **_rows("above-root mount-list host-file host-process system-files", "pivot"),
-    **_rows("read-cmdline read-kallsyms", "masks"),
+    **_rows("read-cmdline read-kallsyms read-boot-id", "masks"),
     **_rows("read-config", "masks", (SEEN, "held: ENOENT")),
     **_rows("read-keys read-key-users", "masks,seccomp"),
     **_kernel("read-kcore read-kmsg read-timer-list read-sched-debug read-slabinfo "
@@ -83,8 +83,9 @@ CONTROLS = {
     **_rows("declared-sets capset setuid-file capability-file", "caps"),
     **_rows("securebits", "seccomp"),
     **_rows("set-mm", "seccomp", (SEEN, "unclear: EINVAL"), user="user"),
-    **_rows("setuid-shown", "nosuid", user="user"),
-    **_rows("capability-shown", "nosuid,caps", user="user"),
+    # its owner, root, is nobody inside
+    **_rows("setuid-shown", "nosuid,mount-owner", user="user"),
+    **_rows("capability-shown", "nosuid,caps,mount-owner", user="user"),
     **_kernel("ambient", "only what is inheritable and permitted can be ambient", "held: EPERM"),
     **_kernel("no-new-privs-off", "there is no way back", "held: EINVAL"),
     **_kernel("setuid-unmapped setuid-host-user setgroups-unmapped chown-unmapped",
@@ -114,6 +115,7 @@ CONTROLS = {
     **_rows("request-key", "seccomp", "unclear: ENOKEY", user="user"),
     **_rows("process-vm-writev", "seccomp", "unclear: ESRCH", user="user"),
     **_rows("tioclinux", "seccomp", "unclear: ENOTTY", user="user"),
+    **_rows("socket-ping socket-ping6", "ping", user="user"),
     **_rows("reboot", "seccomp,caps", "unclear: EINVAL"),
     **_rows("socket-packet socket-xdp socket-packet-type", "seccomp,caps", "unclear: EPERM"),
     **_kernel("kexec-load kexec-file-load init-module finit-module delete-module iopl ioperm",
@@ -149,4 +151,5 @@ CONTROLS = {
 
 # Attempts with a test of their own, which contains the control.
 SPECIAL = {"descriptors", "caller-terminal", "network-denied", "overlay-forge", "neighbour",
-           "take-watchers", "take-queues", "take-timers"}
+           "take-watchers", "take-queues", "take-timers", "queue-netlink", "queue-ping",
+           "queue-udp", "queue-tcp", "queue-errors", "queue-waiting"}

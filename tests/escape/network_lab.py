@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 PORT = 7777
-MACHINE, INTERNET = "203.0.113.9", "203.0.113.5"
+MACHINE, INTERNET = "11.0.113.9", "11.0.113.5"
 OWN = ["10.99.0.1", "169.254.169.254"]
 GATEWAY = "10.201.0.1"
 ELSEWHERE = ["192.168.99.1", "100.100.100.200"]     # not the machine: private, and more metadata

@@ -103,7 +103,9 @@ class Canaries:
         ours = subprocess.run(["ip", "-o", "-4", "addr"], capture_output=True, text=True).stdout
         addresses = {"127.0.0.1", "::1"}
         addresses |= {line.split()[3].partition("/")[0] for line in ours.splitlines()}
-        return {"CANARY_FILE": self.file, "CANARY_PROCESS": self.token,
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        return {"CANARY_BOOT": boot, "CANARY_FILE": self.file, "CANARY_PROCESS": self.token,
                 "CANARY_PID": str(self.process.pid), "CANARY_SOCKET": self.token,
                 "CANARY_SHM": str(self.key),
                 "CANARY_TCP": " ".join(f"{a} {self.port}" for a in sorted(addresses))}

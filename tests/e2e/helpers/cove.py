@@ -14,7 +14,7 @@ COVE = pathlib.Path(os.environ.get("COVE_BUILD", ROOT / "build")) / "cove"
 FAILED, TIMED_OUT = 125, 124            # exit codes of cove run itself
 CLEAR = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"} | {
     name: os.environ[name]
-    for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS")
+    for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "COVE_NETWORK_ALLOW")
     if name in os.environ
 }
 # For programs that a test kills. At its end a program starts a helper that looks for leaks. If the test kills the helper,

@@ -38,7 +38,7 @@ REPLY, LIMIT_MET, ENDED = 1, 2, 3
 REASONS = ("request", "itself", "lifetime", "memory", "left", "failed")
 STRICT, DURABLE, TIED, EAGER, STAY = 1, 2, 4, 8, 16
 NONE, OPEN = 0, 1
-READ_ONLY = 1
+READ_ONLY, GROUP = 1, 4               # flags of a mount
 LIMITS = ("memory_bytes", "cpu_milli", "pids", "io_weight", "open_files", "disk_bytes", "log_bytes",
           "lifetime_ms")
 STATE = (
