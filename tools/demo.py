@@ -122,7 +122,8 @@ def take_layer(kept, data):
 def execute(server, sandbox, code):
     """As the code interpreter's SDKs do it: a stream of JSON, one object in a line. Returns result or error."""
     request = urllib.request.Request(server.url + "/execute", json.dumps({"code": code}).encode(),
-                                     {"Host": sandbox.get_host(49999), "Content-Type": "application/json"})
+                                     {"Host": sandbox.get_host(49999), "Content-Type": "application/json",
+                                      "X-API-Key": server.key()})
     try:
         lines = urllib.request.urlopen(request, timeout=60).read().decode().splitlines()
     except urllib.error.HTTPError as e:
