@@ -80,29 +80,36 @@ static int by_key(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* IPv4 has a /64 of its own, from a range that IPv6 gives nobody; what is no address has 0. */
-static uint64_t key_of(int fd)
+/* IPv4 has /64s from a range that IPv6 gives nobody, 0:1:a.b.c.d; what is no address has 0. */
+uint64_t seats_key(const struct sockaddr *sa)
 {
     static const unsigned char mapped[12] = { [10] = 0xff, [11] = 0xff };
-    static const uint64_t v4 = (uint64_t)1 << 32;
+    const struct sockaddr_in *v4 = (const void *)sa;
+    const struct sockaddr_in6 *v6 = (const void *)sa;
+    unsigned char prefix[8] = { [3] = 1 };
+    uint64_t key;
+
+    if (sa->sa_family == AF_INET)
+        memcpy(prefix + 4, &v4->sin_addr, 4);
+    else if (sa->sa_family != AF_INET6)
+        return 0;
+    else if (!memcmp(&v6->sin6_addr, mapped, sizeof(mapped)))
+        memcpy(prefix + 4, v6->sin6_addr.s6_addr + 12, 4);
+    else
+        memcpy(prefix, &v6->sin6_addr, sizeof(prefix));
+    memcpy(&key, prefix, sizeof(key));
+    return key;
+}
+
+static uint64_t key_of(int fd)
+{
     union {
         struct sockaddr sa;
-        struct sockaddr_in in;
         struct sockaddr_in6 in6;
     } a = { 0 };
     socklen_t n = sizeof(a);
-    uint64_t key = 0;
-    uint32_t last;
 
-    if (getpeername(fd, &a.sa, &n))
-        return 0;
-    if (a.sa.sa_family == AF_INET)
-        return v4 | a.in.sin_addr.s_addr;
-    if (a.sa.sa_family != AF_INET6)
-        return 0;
-    memcpy(&key, &a.in6.sin6_addr, sizeof(key));
-    memcpy(&last, a.in6.sin6_addr.s6_addr + 12, sizeof(last));
-    return memcmp(&a.in6.sin6_addr, mapped, sizeof(mapped)) ? key : v4 | last;
+    return getpeername(fd, &a.sa, &n) ? 0 : seats_key(&a.sa);
 }
 
 static struct seat_peer *peer_of(uint64_t key)

@@ -12,6 +12,8 @@
 #ifndef IO_SEATS_H
 #define IO_SEATS_H
 
+#include <sys/socket.h>
+
 #include "io/http.h"
 
 enum seat_state {
@@ -55,6 +57,9 @@ void seat_is(struct seat *s, enum seat_state state);
 void seat_late(void); /* counts one */
 
 const struct seats_counts *seats_counts(void);
+
+/* By what a peer's connections are counted; of one of its addresses. */
+uint64_t seats_key(const struct sockaddr *sa);
 
 /* Is this new descriptor one of the last, which are for the store, guests and the keeper? By its
  * number alone: the kernel gives the lowest that is free. */

@@ -440,3 +440,31 @@ static void without_bounds(void)
 }
 
 TEST(without_bounds_nobody_goes) { run(without_bounds); }
+
+/* ---- by what they are counted ---- */
+
+static uint64_t key(const char *text)
+{
+    union {
+        struct sockaddr sa;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+    } a = { 0 };
+
+    a.sa.sa_family = AF_INET;
+    if (inet_pton(AF_INET, text, &a.in.sin_addr) != 1) {
+        a.sa.sa_family = AF_INET6;
+        CHECK_INT(inet_pton(AF_INET6, text, &a.in6.sin6_addr), 1);
+    }
+    return seats_key(&a.sa);
+}
+
+TEST(a_64_of_ipv6_is_one_peer_and_no_address_of_ipv4)
+{
+    CHECK(key("2001:db8:0:1::1") == key("2001:db8:0:1:ffff::2"));
+    CHECK(key("2001:db8:0:1::1") != key("2001:db8:0:2::1"));
+    CHECK(key("192.0.2.1") == key("::ffff:192.0.2.1"));
+    CHECK(key("192.0.2.1") != key("192.0.2.2"));
+    CHECK(key("32.1.13.184") != key("2001:db8:100::1"));
+    CHECK(key("32.1.13.184") != key("2001:db8:0:1::1"));
+}
