@@ -51,6 +51,8 @@ static int destroy(struct live *l, struct err *err)
     if (!p->ops->destroy(p, l->s.id, err) || provider_gone(p, l->s.id, err))
         return 0;
     leftover_machine(l->control, l->s.id);
+    if (err_status(err->code) < 500) /* whatever the machine lacks, who asked did nothing wrong */
+        err->code = ERR_UNAVAILABLE;
     return err_in(err, "it is recorded as ended, and will end as soon as that is possible");
 }
 

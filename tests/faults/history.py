@@ -176,9 +176,9 @@ class Worker(threading.Thread):
     def end(self):
         kept = self.any()
         kept.end = "asked"
-        status = kept.box.end()
-        promised(status in (204, 404) or status >= 500, f"end of {kept.box.id}: {status}")
-        assert status < 500, status
+        reply = kept.box.ended()
+        promised(reply.status in (204, 404) or reply.status >= 500, f"end of {kept.box.id}: {reply}")
+        assert reply.status < 500, reply
         kept.end = "acknowledged"                   # 404: the first try did it, and nobody heard
 
     # ---- the sequence

@@ -354,8 +354,11 @@ class Box:
         assert out.end, out
         return out.stdout.decode()
 
+    def ended(self):
+        return self.world.call("DELETE", f"/v1/sandboxes/{self.id}")
+
     def end(self):
-        return self.world.call("DELETE", f"/v1/sandboxes/{self.id}").status
+        return self.ended().status
 
 
 FORGOTTEN_S = 25                        # process.keep-ms is 30: so long the end of a process can be asked for
