@@ -3,6 +3,10 @@
  * errors and times that are kept for their reader. (What UDP and TCP send and receive is: cgroup.c.
  * A unix socket's queues are memory.)
  *
+ * A socket of UDP, TCP or ping that has no address any more (it was disconnected, or reset) is in
+ * none of the kernel's lists, and keeps its queue. Those can only be counted: the namespace says
+ * how many sockets it has, and each protocol how many it lists.
+ *
  * The kernel has no limit for them but that of each socket. So they are looked at from outside, the
  * cheapest first: has the kernel's own memory grown, has a namespace many sockets, what do they
  * hold? */
@@ -21,9 +25,13 @@ int queues_kernel_bytes(struct str text, uint64_t *out);
 /* All sockets in the namespace of this process, in 10 us. -1 with errno: it has ended, say. */
 int queues_sockets(pid_t pid, uint64_t *out);
 
+/* How many the protocols list, of netlink and of all. text: /proc/net/protocols. */
+void queues_protocols(struct str text, uint64_t *netlink, uint64_t *all);
+
 struct queues {         /* bytes */
     uint64_t uncharged; /* and what the sockets themselves take */
     uint64_t inet;      /* of TCP and UDP: what is charged, and what their sockets keep besides */
+    uint64_t unlisted;  /* sockets in no list */
 };
 
 /* What waits in them. The caller is moved into the namespace and stays there: for a child. Walks

@@ -27,6 +27,7 @@ enum {
     GROWTH = 32 << 20, /* ... and how much more there has to be until sandboxes are ... */
     ALL_MS = 15000,    /* ... or how long it may be since they were */
     MANY = 64,         /* sockets in a namespace: 16 MiB, with queues of the usual size */
+    QUEUE = 256 << 10, /* a full one, of a socket that cannot be looked into */
     SHARE = 16,        /* what waits is nobody's concern below this part of the limit */
     FOUND = 64,        /* in one look; the next finds the others */
 };
@@ -42,10 +43,10 @@ struct look { /* what the child says: in memory that it shares with us */
     struct found found[FOUND];
 };
 
+/* One that is being paused runs until its files are on the disk, and that may take long. */
 static bool concerns(const struct box *b)
 {
-    return b->phase == PHASE_RUNNING && !b->frozen && b->pausing == PAUSING_NOT &&
-           !b->keeper->o.rootless;
+    return b->phase == PHASE_RUNNING && !b->frozen && !b->keeper->o.rootless;
 }
 
 /* ---- in the child ---- */
@@ -59,6 +60,10 @@ static uint64_t held_bytes(const struct keeper *k, const struct box *b)
     cgroup_usage(&k->cgroups, b->name, &u);
     return u.memory_bytes > files ? u.memory_bytes - files : 0;
 }
+
+/* A program has few sockets that are in no list: not connected yet, or reset and not closed. Of
+ * whoever has many each is taken for a full one. */
+static uint64_t unlisted_bytes(uint64_t n) { return n > MANY ? (n - MANY) * QUEUE : 0; }
 
 /* What waits in its sockets and is not a part of its memory. The list may have some of them twice
  * if it changes meanwhile: the lesser of two looks is true. */
@@ -74,7 +79,8 @@ static uint64_t socket_bytes(const struct keeper *k, const struct box *b)
     charged = cgroup_sockets_bytes(&k->cgroups, b->name, &in_memory);
     inet = MIN(first.inet, again.inet);
     inet = MAX(inet, charged); /* what is above is kept besides */
-    return MIN(first.uncharged, again.uncharged) + inet - (in_memory ? charged : 0);
+    return MIN(first.uncharged, again.uncharged) + inet - (in_memory ? charged : 0) +
+           unlisted_bytes(MIN(first.unlisted, again.unlisted));
 }
 
 static void look_at(const struct keeper *k, const struct box *b, struct look *l)
@@ -123,7 +129,7 @@ static void looked(struct keeper *k, void *arg, const struct err *err)
         const struct found *f = &l->found[i];
         struct box *b = box_find(k, f->id);
 
-        if (b && concerns(b) && b->jail.pid == f->pid)
+        if (b && b->phase == PHASE_RUNNING && b->pausing != PAUSING_DROP && b->jail.pid == f->pid)
             box_overrun(b, f->sockets, f->memory);
     }
     munmap(l, sizeof(*l));

@@ -1,6 +1,7 @@
 """Paused sandboxes lose nothing: not when their processes are killed, not when the keeper is, and
 not when the machine is restarted. (A restart is: everything killed, and another boot id.)"""
 
+import contextlib
 import os
 import pathlib
 import select
@@ -13,7 +14,7 @@ import pytest
 from helpers import boxfile
 from helpers.keeper import ENDED, FILES_ONLY, OPEN, STAY, Refused, create_body, full, limits_body, request
 from helpers.machine import cgroups_named, collect_orphans
-from helpers.proc import alive, wait_until
+from helpers.proc import alive, children, wait_until
 
 pytestmark = pytest.mark.core
 
@@ -330,6 +331,57 @@ def test_many_are_paused_at_once(client):
     for id in ids:
         client.call("thaw", id)
         assert client.wire(id).run("cat", "name") == id + "\n"
+
+
+FILLER = """
+import os, socket, struct, time
+message = struct.pack("=IHHII", 16000, 0x7ff, 5, 0, 0).ljust(16000, b"-")      # asks for nothing that exists, for an answer
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+held = []
+while len(held) < 3000:                 # of 200 KiB each
+    held.append(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0))
+    try:
+        for _ in range(32):
+            held[-1].send(message)
+    except OSError:
+        time.sleep(0.001)
+time.sleep(60)
+"""
+
+
+SYNCFS = {"x86_64": 306, "aarch64": 267}.get(os.uname().machine)
+
+
+def writing_out(keeper):
+    """The keeper's child that does, while it does."""
+    def is_it(pid):
+        with contextlib.suppress(OSError):
+            return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0] == str(SYNCFS)
+    return next(filter(is_it, children(keeper.process.pid)), None)
+
+
+def test_one_that_is_being_paused_is_looked_at(start_keeper):
+    """Writing out may take long, and it runs meanwhile: what it fills is seen."""
+    keeper = start_keeper()
+    with keeper.client() as client, keeper.client() as other:
+        client.create("one", memory_bytes=128 * MIB, disk_bytes=1024 * MIB)
+        if client.stat("one")["memory_bytes"] != 128 * MIB:
+            pytest.skip("this machine cannot limit memory")
+        client.wire("one").run("sh", "-c", f"cat > fill.py <<'END'\n{FILLER}\nEND\n"
+                               "(python3 fill.py & ) > said 2>&1; until grep -q ready said; do sleep 0.05; done")
+        client.wire("one").run("sh", "-c", "head -c 300M /dev/zero > dirty; touch go.soon")
+        client.send(request("freeze", "one", serial=7))
+        child = wait_until(lambda: writing_out(keeper), "its files are written out", step=0.001)
+        os.kill(child, signal.SIGSTOP)
+        try:
+            assert not other.stat("one")["frozen"]
+            other.wire("one").run("mv", "go.soon", "go")
+            ended = client.event(ENDED, "one")
+            assert ended.reason == "memory"
+        finally:
+            os.kill(child, signal.SIGCONT)
 
 
 def test_a_boot_id_lives_as_long_as_the_processes(client):

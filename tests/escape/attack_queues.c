@@ -123,7 +123,7 @@ static long tcp(void)
 }
 
 /* What comes back from a port where nobody is, with as much of it as was sent. */
-static long errors(void)
+static int errors_in(long *bytes)
 {
     struct sockaddr_in to = { .sin_family = AF_INET,
                               .sin_addr = { htonl(INADDR_LOOPBACK) },
@@ -139,12 +139,32 @@ static long errors(void)
             (void)!sendto(fd, packet, 1000, 0, (struct sockaddr *)&to, sizeof(to));
         now = waiting(fd);
     } while (now > before);
-    return now;
+    *bytes = now;
+    return fd;
+}
+
+static long errors(void)
+{
+    long bytes;
+
+    return errors_in(&bytes) < 0 ? -1 : bytes;
+}
+
+/* Without an address it is in no list of the kernel, and keeps what it has. */
+static long unlisted(void)
+{
+    static const struct sockaddr none = { .sa_family = AF_UNSPEC };
+    long bytes;
+    int fd = errors_in(&bytes);
+
+    return fd < 0 || connect(fd, &none, sizeof(none)) ? -1 : bytes;
 }
 
 /* A connection that nobody accepts; who made it is gone. Seen from outside alone. */
-static long connection(void)
+static long connection_of(bool reset)
 {
+    static const struct linger at_once = { 1, 0 };
+
     static int listener = -1;
     static struct sockaddr_in at;
     static int room;
@@ -159,17 +179,25 @@ static long connection(void)
     }
     connect(fd, (struct sockaddr *)&at, sizeof(at)); /* is on its way */
     n = send(fd, packet, HALF_WINDOW, 0);
+    if (reset)
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     close(fd);
     return n;
 }
 
-static long (*const kinds[])(void) = { netlink, echo, udp, tcp, errors, connection };
+static long connection(void) { return connection_of(false); }
+
+static long reset(void) { return connection_of(true); }
+
+static long (*const kinds[])(void) = {
+    netlink, echo, udp, tcp, errors, connection, unlisted, reset
+};
 
 static long queue(const struct attempt *a)
 {
     long most = strtol(setting("QUEUE_MIB"), NULL, 10) * MIB, now = 0;
 
-    int all = kinds[a->nr] == connection ? CONNECTIONS : MOST;
+    int all = kinds[a->nr] == connection || kinds[a->nr] == reset ? CONNECTIONS : MOST;
 
     for (int i = 0, empty = 0; i < all && now < most && empty < 64; i++) {
         long one = kinds[a->nr]();
@@ -188,4 +216,6 @@ const struct attempt attack_queues[] = { { "queue-netlink", queue, {}, NULL, 0 }
                                          { "queue-tcp", queue, {}, NULL, 3 },
                                          { "queue-errors", queue, {}, NULL, 4 },
                                          { "queue-waiting", queue, {}, NULL, 5 },
+                                         { "queue-unlisted", queue, {}, NULL, 6 },
+                                         { "queue-reset", queue, {}, NULL, 7 },
                                          {} };

@@ -53,7 +53,18 @@ def waiting_bytes(pid):
     return 0
 
 
-LOOKS = {"netlink": netlink_bytes, "ping": ping_bytes, "errors": error_bytes, "waiting": waiting_bytes}
+def unlisted_bytes(pid, each):
+    """Of sockets that no protocol lists."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/net/sockstat", encoding="ascii") as file, \
+            open(f"/proc/{pid}/net/protocols", encoding="ascii") as protocols:
+        used = int(file.readline().split()[2])
+        next(protocols)
+        return (used - sum(int(line.split()[2]) for line in protocols)) * each
+    return 0
+
+
+LOOKS = {"netlink": netlink_bytes, "ping": ping_bytes, "errors": error_bytes, "waiting": waiting_bytes,
+         "unlisted": lambda pid: unlisted_bytes(pid, 208 << 10), "reset": lambda pid: unlisted_bytes(pid, 30000)}
 
 
 class Watch(threading.Thread):
@@ -93,7 +104,8 @@ def attack(world, kind, weaken="", options=(), user="user"):
     return (process.returncode, said, int(took.split()[1]) if took else None, watch.most // MIB)
 
 
-@pytest.mark.parametrize("kind, options", [("netlink", ()), ("ping", ("--ping",)), ("errors", ()), ("waiting", ())])
+@pytest.mark.parametrize("kind, options", [("netlink", ()), ("ping", ("--ping",)), ("errors", ()), ("waiting", ()),
+                                           ("unlisted", ()), ("reset", ())])
 def test_what_is_charged_to_nobody_ends_its_sandbox(world, kind, options):
     status, said, took, most = attack(world, kind, options=options)
     assert (status, took) == (137, None), said
@@ -103,7 +115,8 @@ def test_what_is_charged_to_nobody_ends_its_sandbox(world, kind, options):
 
 
 @pytest.mark.parametrize("kind, options", [
-    ("netlink", ()), pytest.param("ping", ("--ping",), marks=pytest.mark.long), ("errors", ()), ("waiting", ())])
+    ("netlink", ()), pytest.param("ping", ("--ping",), marks=pytest.mark.long), ("errors", ()), ("waiting", ()),
+    ("unlisted", ()), ("reset", ())])
 def test_it_would_not_end_by_itself(world, kind, options):
     """The control: nobody looks."""
     status, said, took, most = attack(world, kind, weaken="queues", options=options)

@@ -74,6 +74,32 @@ TEST_ROWS(a_line_of_ping_sockets_is_read, lines, test_once)
     CHECK_INT(queues_ping_line(str_of(row->line)), row->bytes);
 }
 
+static const struct protocols_row {
+    const char *name, *text;
+    uint64_t netlink, all;
+} protocols[] = {
+    { "a machine's",
+      "protocol  size sockets  memory press maxhdr  slab module     cl co di\n"
+      "PACKET    1600      1      -1   NI       0   no   kernel      n  n\n"
+      "UNIX-STREAM 1152      2      -1   NI       0   yes  kernel\n"
+      "TCP       2304     40       7   no     320   yes  kernel      y  y\n"
+      "NETLINK   1096    300      -1   NI       0   no   kernel\n",
+      300, 343 },
+    { "numbers that are none",
+      "TCP 1 -4 0\nUDP 1 99999999999999999999 0\nRAW 1 9999999999 0\nPING 1 3\n", 0, 3 },
+    { "cut short", "TCP 2304 40 7\nUDP 1344", 0, 40 },
+    { "nothing", "", 0, 0 },
+};
+
+TEST_ROWS(what_protocols_list_is_read, protocols, test_once)
+{
+    uint64_t netlink = 1, all = 1;
+
+    queues_protocols(str_of(row->text), &netlink, &all);
+    CHECK_INT(netlink, row->netlink);
+    CHECK_INT(all, row->all);
+}
+
 /* ---- namespaces ---- */
 
 static int failed(int line)
@@ -127,9 +153,19 @@ static int fill_ping(void)
     return 0;
 }
 
-/* What is sent to nobody comes back as an error, with its head. */
-static int fill_errors(void)
+static int many_netlink(void)
 {
+    for (int i = 0; i < SOCKETS; i++) /* none of them has an address */
+        MUST(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE) >= 0);
+    return 0;
+}
+
+/* What is sent to nobody comes back as an error, with its head. Disconnected, the socket is in no
+ * list. */
+static int fill_errors_of(bool disconnect)
+{
+    static const struct sockaddr none = { .sa_family = AF_UNSPEC };
+
     struct sockaddr_in to = { .sin_family = AF_INET,
                               .sin_addr = { htonl(INADDR_LOOPBACK) },
                               .sin_port = htons(9) };
@@ -141,13 +177,20 @@ static int fill_errors(void)
         MUST(fd >= 0 && !setsockopt(fd, SOL_IP, IP_RECVERR, &(int){ 1 }, sizeof(int)));
         for (int k = 0; k < 2 * PACKETS; k++) /* half of them say that there was an error */
             (void)!sendto(fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&to, sizeof(to));
+        MUST(!disconnect || !connect(fd, &none, sizeof(none)));
     }
     return 0;
 }
 
-/* A connection that nobody accepts, whose other end is gone. */
-static int fill_waiting(void)
+static int fill_errors(void) { return fill_errors_of(false); }
+
+static int fill_unlisted(void) { return fill_errors_of(true); }
+
+/* A connection that nobody accepts, whose other end is gone: in order, or by a reset. */
+static int fill_waiting_of(bool reset)
 {
+    static const struct linger at_once = { 1, 0 };
+
     static const char bytes[PACKET];
     struct sockaddr_in6 at = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
     int listener = socket(AF_INET6, SOCK_STREAM, 0);
@@ -160,10 +203,15 @@ static int fill_waiting(void)
 
         MUST(!connect(fd, (struct sockaddr *)&at, n));
         MUST(send(fd, bytes, sizeof(bytes), 0) == sizeof(bytes));
+        MUST(!reset || !setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)));
         close(fd);
     }
     return 0;
 }
+
+static int fill_waiting(void) { return fill_waiting_of(false); }
+
+static int fill_reset(void) { return fill_waiting_of(true); }
 
 /* A process with a network of its own and what `fill` puts there; 0 at a failure. */
 static pid_t start(int (*fill)(void))
@@ -197,7 +245,7 @@ static void end(pid_t pid)
 }
 
 /* By a child, as it stays in the namespace. */
-static uint64_t sum(pid_t pid)
+static uint64_t sum(pid_t pid, uint64_t *unlisted)
 {
     struct queues q = { 0 };
     int back[2];
@@ -215,24 +263,28 @@ static uint64_t sum(pid_t pid)
     CHECK_INT(read(back[0], &q, sizeof(q)), sizeof(q));
     close(back[0]);
     waitpid(child, NULL, 0);
+    *unlisted = q.unlisted;
     return q.uncharged + q.inet;
 }
 
 static const struct kind {
     const char *name;
     int (*fill)(void);
-    uint64_t least, sockets;
+    uint64_t least, sockets, unlisted;
 } kinds[] = {
     { "nothing", NULL, 0, 0 },
+    { "netlink without an address", many_netlink, (uint64_t)SOCKETS * 2048, SOCKETS },
     { "netlink", fill_netlink, (uint64_t)SOCKETS *PACKETS *PACKET, SOCKETS },
     { "ping", fill_ping, (uint64_t)SOCKETS *PACKETS *PACKET, SOCKETS },
     { "errors", fill_errors, (uint64_t)SOCKETS *PACKETS * 1000, SOCKETS },
     { "connections that wait", fill_waiting, (uint64_t)SOCKETS *PACKET, SOCKETS },
+    { "errors of what is disconnected", fill_unlisted, 0, SOCKETS, SOCKETS },
+    { "connections that wait and are reset", fill_reset, 0, SOCKETS, SOCKETS },
 };
 
 TEST_ROWS(what_waits_in_a_namespace_is_summed, kinds, test_once)
 {
-    uint64_t sockets, bytes;
+    uint64_t sockets, bytes, unlisted;
     pid_t pid;
 
     if (geteuid()) {
@@ -243,9 +295,10 @@ TEST_ROWS(what_waits_in_a_namespace_is_summed, kinds, test_once)
     CHECK_INT(queues_sockets(pid, &sockets), 0);
     CHECK(sockets >= row->sockets &&
           sockets < 2 * row->sockets + 10); /* other ends, and some of the kernel's own */
-    bytes = sum(pid);
+    bytes = sum(pid, &unlisted);
     CHECK(bytes >= row->least);
     CHECK(bytes < 2 * row->least + (1 << 20)); /* not those of others */
+    CHECK(unlisted >= row->unlisted && unlisted < row->unlisted + 10);
     end(pid);
 }
 
