@@ -30,8 +30,8 @@
 
 enum {
     NOBODY = 65534,
-    LINE = 3, /* its descriptor for its parent */
-    READY_MS = 1000,
+    LINE = 3,        /* its descriptor for its parent */
+    READY_MS = 2000, /* longer than it tries to bind */
     BIND_TRIES = 40,
     BIND_WAIT_US = 25000,
     RESOLV_MAX = 64 << 10,
@@ -170,7 +170,7 @@ static int take_ports(struct dns_serve *s, struct err *err)
         s->servers = a.servers;
         return 0;
     }
-    errno = a.error;
+    errno = a.error ? a.error : EMFILE; /* answered, without its sockets */
     return err_sys(err,
                    "bind port 53 of the bridge (does another name server listen on all addresses "
                    "of this host?)");

@@ -79,8 +79,9 @@ bool host_tree_absent(int error); /* the errno says: not there, or not for us */
 
 /* ---- host_image.c ---- */
 #define HOST_IMAGE "usr.img"
-/* Whether sandboxes of this kernel can have their files of `usr` by the image. */
-bool host_image_works(int dir, int usr, struct err *why);
+/* Whether sandboxes of this kernel can have their files of `usr` by the image: 1, 0; -1: nobody can
+ * tell now, for want of memory, say. */
+int host_image_works(int dir, int usr, struct err *why);
 
 /* ---- host_walk.c ---- */
 enum { HOST_WALK_DEPTH = 128 };

@@ -1,4 +1,5 @@
 /* host_image.c - using the image of /usr, and whether this kernel can. */
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
 #include <sys/mount.h>
@@ -42,12 +43,29 @@ int host_mount_image(const struct host_template *t, struct err *err)
     return mount < 0 ? err_in(err, "%s", t->image) : mount;
 }
 
+/* This moment's trouble, or what the kernel will say the next time, too? */
+static bool will_pass(int error)
+{
+    switch (error) {
+    case EAGAIN:
+    case EBUSY:
+    case EINTR:
+    case EIO:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOSPC: return true;
+    default: return false;
+    }
+}
+
 /* Contents in a data layer, found without privilege: Linux 6.16. A file as the source: 6.12. */
-bool host_image_works(int dir, int usr, struct err *why)
+int host_image_works(int dir, int usr, struct err *why)
 {
     AUTO(buf_free) struct buf path = { 0 };
     AUTO(closep) int image = -1;
     AUTO(closep) int both = -1;
+    int error;
 
     buf_printf(&path, "/proc/self/fd/%d/" HOST_IMAGE, dir);
     image = mount_image(path.data, why);
@@ -58,5 +76,8 @@ bool host_image_works(int dir, int usr, struct err *why)
                                                          { "datadir+", NULL, usr },
                                                          { 0 } },
                           MOUNT_ATTR_RDONLY, why);
-    return both >= 0;
+    error = errno;
+    if (both >= 0)
+        return 1;
+    return will_pass(error) ? -1 : 0;
 }

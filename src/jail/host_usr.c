@@ -105,8 +105,8 @@ static bool hidden_mode(mode_t mode)
 {
     if (S_ISLNK(mode))
         return false;
-    if (S_ISDIR(mode))
-        return !(mode & S_IXOTH);
+    if (S_ISDIR(mode)) /* inside it would be root's own: it could list what others may not */
+        return (mode & (S_IROTH | S_IXOTH)) != (S_IROTH | S_IXOTH);
     return !(mode & (S_IROTH | S_IXOTH)) || !S_ISREG(mode);
 }
 
@@ -286,10 +286,16 @@ static int build_image(struct scan *s, struct err *err)
     s->image = erofs_create(&st);
     r = walk_usr(s, err) || write_image(s, err) ? -1 : 0;
     erofs_destroy(TAKE(s->image, NULL));
-    if (r || host_image_works(s->b->dir, s->b->usrfix.model, &why)) {
-        s->b->image = !r;
-        return r;
+    if (r)
+        return -1;
+    r = host_image_works(s->b->dir, s->b->usrfix.model, &why);
+    if (r < 0) { /* that is no reason to show more */
+        *err = why;
+        return err_in(err, "the image of /usr");
     }
+    s->b->image = r;
+    if (r)
+        return 0;
     log_warn("root in a sandbox can read files of /usr that become root's alone: this needs erofs "
              "and Linux 6.16",
              KV("error", why.msg));

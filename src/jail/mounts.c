@@ -22,12 +22,14 @@ static int set_option(int fs, const struct mount_option *o)
     return fsconfig(fs, FSCONFIG_SET_FLAG, o->key, NULL, 0);
 }
 
-/* What the file system itself says went wrong, "e overlay: ...". Reading it spoils errno. */
+/* What the file system itself says went wrong, "e overlay: ...". errno stays. */
 static void add_reason(int fs, struct err *err)
 {
+    int error = errno;
     char text[160];
     ssize_t n = read(fs, text, sizeof(text) - 1);
 
+    errno = error;
     if (n <= 2)
         return;
     text[n] = 0;

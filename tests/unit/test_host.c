@@ -1,5 +1,7 @@
 /* test_host.c - template host from a made-up machine: what comes along and what does not. */
+#include <fcntl.h>
 #include <limits.h>
+#include <sys/resource.h>
 
 #include "host_fixture.h"
 #include "jail/host_build.h"
@@ -269,6 +271,8 @@ TEST(what_is_not_for_everybody_in_usr_is_hidden)
     put_dir("usr/lib/secret-dir", 0700);
     put_dir("usr/local/app", 0775);
     put_dir("usr/lib/list-only", 0754);
+    put("usr/lib/enter-only/name", 0644, HELLO);
+    put_dir("usr/lib/enter-only", 0711);
     CHECK_INT(mkfifo(in(machine, "usr/lib/fifo"), 0666), 0);
     MUST_OPEN(0);
     CHECK(t.whiteouts);
@@ -278,6 +282,7 @@ TEST(what_is_not_for_everybody_in_usr_is_hidden)
     }
     CHECK(hidden("lib/secret-dir/public"));
     CHECK(hidden("lib/list-only"));
+    CHECK(hidden("lib/enter-only/name"));
     CHECK(hidden("lib/fifo"));
     CHECK(hidden("lib/run-only-script") == !!t.image); /* in a layer the live one shows */
     if (t.image)
@@ -289,6 +294,31 @@ TEST(what_is_not_for_everybody_in_usr_is_hidden)
     CHECK_INT(mode_of(usr_of(&t), "sbin/policy-rc.d"), 0755);
     MUST_OPEN(.hide_local = true);
     CHECK(hidden("local") && hidden("src"));
+}
+
+TEST(want_of_descriptors_is_not_taken_for_an_old_kernel)
+{
+    struct err why = { 0 };
+    struct rlimit was, none;
+    int made, usr;
+
+    debian();
+    MUST_OPEN(0);
+    if (!t.image)
+        return;
+    made = open(in(t.base, ".."), O_PATH | O_DIRECTORY);
+    usr = open(in(machine, "usr"), O_PATH | O_DIRECTORY);
+    CHECK_INT(host_image_works(made, usr, &why), 1);
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &was), 0);
+    for (rlim_t n = 0; n < 3; n++) { /* at each of its steps */
+        none = (struct rlimit){ (rlim_t)usr + 1 + n, was.rlim_max };
+        CHECK_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
+        CHECK_INT(host_image_works(made, usr, &why), -1);
+    }
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &was), 0);
+    CHECK_INT(host_image_works(usr, usr, &why), 0); /* there is none */
+    close(made);
+    close(usr);
 }
 
 TEST(files_of_usr_that_live_in_var_come_along)
