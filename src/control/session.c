@@ -202,7 +202,6 @@ struct adding {
     const char *old;         /* the login that this one replaces; NULL: none */
 };
 
-/* A password that was right may have been changed since, or its user locked. */
 static int add_session(struct store *s, void *arg, struct err *err)
 {
     const struct adding *a = arg;
@@ -216,9 +215,9 @@ static int add_session(struct store *s, void *arg, struct err *err)
         return err_set(err, ERR_DENIED, LOGIN_LOCKED);
     if (a->old)
         return s->ops->session_renew(s, a->old, &a->session, alone, err);
-    if (strcmp(now.password, a->user->password) != 0)
-        return err_set(err, ERR_DENIED, LOGIN_WRONG);
-    return s->ops->session_add(s, &a->session, alone, err);
+    if (!s->ops->session_add(s, &a->session, a->user->password, alone, err))
+        return 0;
+    return err->code == ERR_DENIED ? err_set(err, ERR_DENIED, LOGIN_WRONG) : -1;
 }
 
 static int begin_session(struct control *c, const struct user *u, const char *old,

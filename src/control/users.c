@@ -281,14 +281,11 @@ struct changing {
     struct user_change change;
 };
 
-/* One who is locked, or has another password, is logged in nowhere any more. */
 static int change_user(struct store *s, void *arg, struct err *err)
 {
     const struct changing *w = arg;
 
-    if (s->ops->user_change(s, w->id, &w->change, err))
-        return -1;
-    return w->change.locked > 0 || w->change.password ? s->ops->session_clear(s, w->id, err) : 0;
+    return s->ops->user_change(s, w->id, &w->change, err);
 }
 
 int control_user_change(struct control *c, const struct user *u, const struct user_change *change,

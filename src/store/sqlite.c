@@ -138,7 +138,6 @@ static const struct store_ops ops = {
     .session_renew = sqlite_session_renew,
     .session_get = sqlite_session_get,
     .session_remove = sqlite_session_remove,
-    .session_clear = sqlite_session_clear,
     .value_get = sqlite_value_get,
     .value_set = sqlite_value_set,
     .value_once = sqlite_value_once,

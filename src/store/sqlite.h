@@ -141,6 +141,9 @@ int query_get_chars(struct query *q, char *out, size_t size, struct err *err);
 int sqlite_begin(struct conn *c, struct err *err);
 int sqlite_end(struct conn *c, int result, struct err *err); /* commits when 0; else undoes, -1 */
 
+/* ---- sqlite_session.c ---- */
+int sqlite_session_clear(struct conn *c, int64_t user, struct err *err);
+
 /* ---- sqlite_sql.c ---- */
 void sqlite_sql(enum sql which, struct buf *out);
 
@@ -201,12 +204,12 @@ int sqlite_key_list(struct store *s, int64_t user, store_key_fn *fn, void *arg, 
 int sqlite_key_used(struct store *s, const char *id, int64_t at_ms, struct err *err);
 int sqlite_key_remove(struct store *s, int64_t user, const char *id, struct err *err);
 
-int sqlite_session_add(struct store *s, const struct session *x, bool alone, struct err *err);
+int sqlite_session_add(struct store *s, const struct session *x, const char *password, bool alone,
+                       struct err *err);
 int sqlite_session_renew(struct store *s, const char *old, const struct session *x, bool alone,
                          struct err *err);
 int sqlite_session_get(struct store *s, const char *id, struct session *out, struct err *err);
 int sqlite_session_remove(struct store *s, const char *id, struct err *err);
-int sqlite_session_clear(struct store *s, int64_t user, struct err *err);
 
 int sqlite_value_get(struct store *s, const char *name, struct buf *out, struct err *err);
 int sqlite_value_set(struct store *s, const char *name, struct str value, struct err *err);

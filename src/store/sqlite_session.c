@@ -2,22 +2,27 @@
  * ended stays ended: what is told as done is on the disk before it is told. */
 #include "store/sqlite.h"
 
-static int put(struct conn *c, const struct session *x, struct err *err)
+/* One statement looks at the user and logs in: a change of the password before it is seen, and one
+ * behind it ends this login, too. */
+static int put(struct conn *c, const struct session *x, const char *password, struct err *err)
 {
     AUTO(query_endp) struct query q = sqlite_query(c, SQL_SESSION_ADD);
+    int n;
 
     query_text(&q, x->id);
     query_int(&q, x->user);
     query_int(&q, x->created_ms);
     query_int(&q, x->expires_ms);
-    if (query_run(&q, err) >= 0)
-        return 0;
-    return err->code == ERR_NOT_FOUND
-               ? err_set(err, ERR_NOT_FOUND, "there is no user %lld to log in", (long long)x->user)
-               : -1;
+    query_text(&q, password);
+    n = query_run(&q, err);
+    if (n < 0)
+        return -1;
+    return n ? 0
+             : err_set(err, ERR_DENIED, "user %lld is gone, locked, or has another password",
+                       (long long)x->user);
 }
 
-static int clear(struct conn *c, int64_t user, struct err *err)
+int sqlite_session_clear(struct conn *c, int64_t user, struct err *err)
 {
     AUTO(query_endp) struct query q = sqlite_query(c, SQL_SESSION_CLEAR);
 
@@ -34,16 +39,17 @@ static int prune(struct conn *c, const struct session *x, struct err *err)
     return query_run(&q, err) < 0 ? -1 : 0;
 }
 
-int sqlite_session_add(struct store *s, const struct session *x, bool alone, struct err *err)
+int sqlite_session_add(struct store *s, const struct session *x, const char *password, bool alone,
+                       struct err *err)
 {
     AUTO(sqlite_unlockp) struct conn *c = sqlite_lock_full(&SELF(s)->writer);
     int r;
 
     if (sqlite_begin(c, err))
         return -1;
-    r = alone ? clear(c, x->user, err) : prune(c, x, err);
+    r = alone ? sqlite_session_clear(c, x->user, err) : prune(c, x, err);
     if (!r)
-        r = put(c, x, err);
+        r = put(c, x, password, err);
     return sqlite_end(c, r, err);
 }
 
@@ -119,11 +125,4 @@ int sqlite_session_remove(struct store *s, const char *id, struct err *err)
     if (n < 0)
         return -1;
     return n ? 0 : err_set(err, ERR_NOT_FOUND, "there is no such login");
-}
-
-int sqlite_session_clear(struct store *s, int64_t user, struct err *err)
-{
-    AUTO(sqlite_unlockp) struct conn *c = sqlite_lock_full(&SELF(s)->writer);
-
-    return clear(c, user, err);
 }

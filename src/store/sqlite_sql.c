@@ -72,7 +72,8 @@ static const struct {
     [SQL_KEY_REMOVE] = { WHOLE, "DELETE FROM keys WHERE id = ?1 AND (user = ?2 OR ?2 = 0)" },
 
     [SQL_SESSION_ADD] = { WHOLE, "INSERT INTO sessions (" SESSION_COLUMNS ")"
-                                 " VALUES (?, ?, ?, ?)" },
+                                 " SELECT ?1, id, ?3, ?4 FROM users"
+                                 " WHERE id = ?2 AND password = ?5 AND locked = 0" },
     [SQL_SESSION_RENEW] = { WHOLE, "UPDATE sessions SET id = ?, created_ms = ?, expires_ms = ?"
                                    " WHERE id = ? AND user = ?" },
     [SQL_SESSION_GET] = { WHOLE, "SELECT " SESSION_COLUMNS " FROM sessions WHERE id = ?" },

@@ -67,14 +67,11 @@ static void bind_flag(struct query *q, int64_t v)
         query_int(q, v != 0);
 }
 
-int sqlite_user_change(struct store *s, int64_t id, const struct user_change *u, struct err *err)
+static int change(struct conn *c, int64_t id, const struct user_change *u, struct err *err)
 {
-    AUTO(sqlite_unlockp) struct conn *c = sqlite_lock_full(&SELF(s)->writer);
     AUTO(query_endp) struct query q = sqlite_query(c, SQL_USER_CHANGE);
     int n;
 
-    if (u->role >= USER_ROLES)
-        return err_set(err, ERR_INVALID, "there is no role %lld", (long long)u->role);
     query_text(&q, u->role < 0 ? NULL : user_role_names[u->role]);
     query_text(&q, u->password);
     bind_flag(&q, u->locked);
@@ -84,6 +81,21 @@ int sqlite_user_change(struct store *s, int64_t id, const struct user_change *u,
     if (n < 0)
         return -1;
     return n ? 0 : err_set(err, ERR_NOT_FOUND, "there is no user %lld", (long long)id);
+}
+
+int sqlite_user_change(struct store *s, int64_t id, const struct user_change *u, struct err *err)
+{
+    AUTO(sqlite_unlockp) struct conn *c = sqlite_lock_full(&SELF(s)->writer);
+    int r;
+
+    if (u->role >= USER_ROLES)
+        return err_set(err, ERR_INVALID, "there is no role %lld", (long long)u->role);
+    if (sqlite_begin(c, err))
+        return -1;
+    r = change(c, id, u, err);
+    if (!r && (u->password || u->locked > 0))
+        r = sqlite_session_clear(c, id, err);
+    return sqlite_end(c, r, err);
 }
 
 int sqlite_user_get(struct store *s, const char *name, struct user *out, struct err *err)

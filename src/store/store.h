@@ -83,7 +83,8 @@ struct store_ops {
     int (*user_add)(struct store *s, struct user *u, struct err *err); /* fills id */
     int (*user_get)(struct store *s, const char *name, struct user *out, struct err *err);
     int (*user_by_id)(struct store *s, int64_t id, struct user *out, struct err *err);
-    /* In one statement, so that it meets no other change half-way. */
+    /* In one statement, so that it meets no other change half-way. With another password, or
+     * locked, the user is logged in nowhere any more: that is one with the change. */
     int (*user_change)(struct store *s, int64_t id, const struct user_change *u, struct err *err);
     int (*user_list)(struct store *s, store_user_fn *fn, void *arg, struct err *err);
     int (*key_add)(struct store *s, const struct api_key *k, struct err *err);
@@ -94,8 +95,11 @@ struct store_ops {
     int (*key_remove)(struct store *s, int64_t user, const char *id, struct err *err); /* 0: any */
 
     /* ---- logins ---- */
-    /* alone: it takes the place of all others of the user. Those of his that have expired go. */
-    int (*session_add)(struct store *s, const struct session *x, bool alone, struct err *err);
+    /* Of a user with that password, as the store has it: ERR_DENIED if it has been changed, or its
+     * user locked. alone: it takes the place of all others of the user. Those of his that have
+     * expired go. */
+    int (*session_add)(struct store *s, const struct session *x, const char *password, bool alone,
+                       struct err *err);
     /* x takes the place of the login old of the same user; alone: and of all others of that user.
      * ERR_NOT_FOUND: there is none of that name, and nothing was done. Of several at once one wins.
      */
@@ -103,7 +107,6 @@ struct store_ops {
                          struct err *err);
     int (*session_get)(struct store *s, const char *id, struct session *out, struct err *err);
     int (*session_remove)(struct store *s, const char *id, struct err *err);
-    int (*session_clear)(struct store *s, int64_t user, struct err *err); /* none is fine */
 
     /* ---- single values: the node's id, keys that sign ---- */
     /* Adds it to out. */

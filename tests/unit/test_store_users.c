@@ -355,24 +355,22 @@ STORE_TEST(a_login_is_there_until_it_is_removed_or_replaced)
     struct session a = login_of(anna, "a", 5000), b = login_of(anna, "b", 6000);
     struct session his = login_of(bert, "h", 5000), got;
 
-    OK(s->ops->session_add(s, &a, false, &err));
-    OK(s->ops->session_add(s, &b, false, &err));
-    OK(s->ops->session_add(s, &his, true, &err));
+    OK(s->ops->session_add(s, &a, "", false, &err));
+    OK(s->ops->session_add(s, &b, "", false, &err));
+    OK(s->ops->session_add(s, &his, "", true, &err));
     OK(s->ops->session_get(s, "a", &got, &err));
     CHECK_STR(got.id, "a");
     CHECK_INT(got.user, anna);
     CHECK_INT(got.created_ms, 1000);
     CHECK_INT(got.expires_ms, 5000);
     b = login_of(anna, "c", 7000);
-    OK(s->ops->session_add(s, &b, true, &err)); /* alone: in the place of all of hers */
+    OK(s->ops->session_add(s, &b, "", true, &err)); /* alone: in the place of all of hers */
     FAILS(s->ops->session_get(s, "a", &got, &err), ERR_NOT_FOUND);
     FAILS(s->ops->session_get(s, "b", &got, &err), ERR_NOT_FOUND);
     OK(s->ops->session_get(s, "h", &got, &err));
     OK(s->ops->session_remove(s, "c", &err));
     FAILS(s->ops->session_remove(s, "c", &err), ERR_NOT_FOUND);
-    OK(s->ops->session_clear(s, bert, &err));
-    OK(s->ops->session_clear(s, bert, &err));
-    FAILS(s->ops->session_get(s, "h", &got, &err), ERR_NOT_FOUND);
+    OK(s->ops->session_remove(s, "h", &err));
 }
 
 STORE_TEST(a_login_that_expired_goes_with_the_next_one)
@@ -380,14 +378,14 @@ STORE_TEST(a_login_that_expired_goes_with_the_next_one)
     int64_t anna = sample_user(s, "anna");
     struct session old = login_of(anna, "old", 900), now = login_of(anna, "now", 5000), got;
 
-    OK(s->ops->session_add(s, &old, false, &err));
-    OK(s->ops->session_add(s, &now, false, &err));
+    OK(s->ops->session_add(s, &old, "", false, &err));
+    OK(s->ops->session_add(s, &now, "", false, &err));
     FAILS(s->ops->session_get(s, "old", &got, &err), ERR_NOT_FOUND);
     OK(s->ops->session_get(s, "now", &got, &err));
-    FAILS(s->ops->session_add(s, &now, false, &err), ERR_CONFLICT);
+    FAILS(s->ops->session_add(s, &now, "", false, &err), ERR_CONFLICT);
     now.user = 999;
     snprintf(now.id, sizeof(now.id), "stray");
-    FAILS(s->ops->session_add(s, &now, false, &err), ERR_NOT_FOUND);
+    FAILS(s->ops->session_add(s, &now, "", false, &err), ERR_DENIED);
 }
 
 STORE_TEST(a_login_is_renewed_once)
@@ -396,8 +394,8 @@ STORE_TEST(a_login_is_renewed_once)
     struct session a = login_of(anna, "a", 5000), b = login_of(anna, "b", 6000);
     struct session next = login_of(anna, "a2", 7000), got;
 
-    OK(s->ops->session_add(s, &a, false, &err));
-    OK(s->ops->session_add(s, &b, false, &err));
+    OK(s->ops->session_add(s, &a, "", false, &err));
+    OK(s->ops->session_add(s, &b, "", false, &err));
     OK(s->ops->session_renew(s, "a", &next, false, &err));
     OK(s->ops->session_get(s, "a2", &got, &err));
     CHECK_INT(got.expires_ms, 7000);
@@ -424,4 +422,34 @@ STORE_TEST(whether_a_user_may_have_several_logins_is_kept)
     OK(s->ops->user_change(s, u.id, &(struct user_change){ -1, -1, true, NULL }, &err));
     OK(s->ops->user_by_id(s, u.id, &u, &err));
     CHECK(u.multi_login);
+}
+
+/* A login looks at the password long before it is written, and so does one who changes it. */
+STORE_TEST(a_change_of_the_password_or_a_lock_ends_logins_before_it_and_behind_it)
+{
+    struct user_change password = USER_UNCHANGED, lock = USER_UNCHANGED, role = USER_UNCHANGED;
+    int64_t anna = sample_user(s, "anna"), bert = sample_user(s, "bert");
+    struct session a = login_of(anna, "a", 5000), b = login_of(anna, "b", 6000);
+    struct session his = login_of(bert, "h", 5000), got;
+
+    password.password = "$y$new";
+    lock.locked = true;
+    role.role = ROLE_ADMIN;
+    OK(s->ops->session_add(s, &a, "", false, &err));
+    OK(s->ops->session_add(s, &his, "", false, &err));
+    OK(s->ops->user_change(s, anna, &role, &err));
+    OK(s->ops->session_get(s, "a", &got, &err));
+    OK(s->ops->user_change(s, anna, &password, &err));
+    FAILS(s->ops->session_get(s, "a", &got, &err), ERR_NOT_FOUND);
+    FAILS(s->ops->session_add(s, &a, "", false, &err), ERR_DENIED);
+    OK(s->ops->session_add(s, &b, "$y$new", false, &err));
+    FAILS(s->ops->session_add(s, &a, "", true, &err), ERR_DENIED);
+    OK(s->ops->session_get(s, "b", &got, &err)); /* and nothing was done */
+    OK(s->ops->user_change(s, anna, &lock, &err));
+    FAILS(s->ops->session_get(s, "b", &got, &err), ERR_NOT_FOUND);
+    FAILS(s->ops->session_add(s, &b, "$y$new", false, &err), ERR_DENIED);
+    lock.locked = false;
+    OK(s->ops->user_change(s, anna, &lock, &err));
+    FAILS(s->ops->session_get(s, "b", &got, &err), ERR_NOT_FOUND);
+    OK(s->ops->session_get(s, "h", &got, &err)); /* which is another's */
 }
