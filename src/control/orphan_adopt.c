@@ -147,6 +147,10 @@ static int take(struct live *l, const struct actor *who, const struct user *owne
 {
     bool restarted = restart && !m->asleep;
 
+    /* The variables by which its services may listen elsewhere were in its record: now each of its
+     * ports may be a door. Those of one that is started anew are where they usually are. */
+    if (!m->asleep && !restart)
+        l->s.public = false;
     if (agree(l, owner, m, restart, err) || mark_claim(l, owner->name, 0, err))
         return -1;
     return write_row(l, who, owner->name, restarted, err);
