@@ -229,6 +229,7 @@ const char *contract_page_url(struct call *c, struct sandbox *s, int64_t port)
 
     if (s->public && !(s->token[0] && door_of_sandbox(s, (uint16_t)port)))
         return url;
+    call_header(c, "Cache-Control", "no-store");
     control_door_ticket(s, (uint16_t)port, ticket);
     return arena_printf(&c->arena, "%s/?" DOOR_TICKET_NAME "=%s", url, ticket);
 }

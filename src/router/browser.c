@@ -139,6 +139,7 @@ bool browser_own(const struct http_head *h)
     if (origin.p && !same_origin(origin, http_get(h, "host")))
         return false;
     if (site.p && !str_is(site, "same-origin") && !str_is(site, "none"))
-        return is_reading(h) && str_is(http_get(h, "sec-fetch-mode"), "navigate");
+        return is_reading(h) && str_is(http_get(h, "sec-fetch-mode"), "navigate") &&
+               str_is(http_get(h, "sec-fetch-dest"), "document"); /* and not in a frame of it */
     return site.p || origin.p || is_reading(h);
 }
