@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import http.server
 import socket
+import threading
 import time
 
 import pytest
@@ -174,6 +177,58 @@ def test_the_key_is_not_shown_to_code_inside(sandbox):
     with sandbox.ports.http(8080) as http:
         assert "x-api-key" not in http.headers
     assert "e2b_" not in repr(sandbox.client.connection) + repr(sandbox)
+
+
+REDIRECTS = """
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(302)
+        self.send_header("Location", self.path[1:] or "/there")
+        self.end_headers()
+http.server.HTTPServer(("", 8081), Handler).serve_forever()
+"""
+
+
+def test_a_redirect_takes_no_credential_along(sandbox):
+    seen = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append({name.lower() for name in self.headers})
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    elsewhere = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+    sandbox.files.write("redirects.py", REDIRECTS)
+    program = sandbox.commands.start("python3 redirects.py")
+    sandbox.ports.wait(8081)
+    url = f"http://127.0.0.1:{elsewhere.server_port}/"
+    with sandbox.ports.http(8081) as port:
+        assert "x-access-token" not in port.headers  # the other token is enough
+        assert port.get("/" + url, follow_redirects=True).status_code == 204
+        sent = {name.lower() for name in port.get("/").request.headers}
+    assert "e2b-traffic-access-token" in sent
+    ours = {"e2b-sandbox-id", "e2b-sandbox-port", "e2b-traffic-access-token", "x-access-token"}
+    assert not seen[0] & ours
+
+    async def by_the_other_client():
+        same = await cove.AsyncSandbox.connect(sandbox.id)
+        async with same.ports.http(8081) as port:
+            reply = await port.get("/" + url, follow_redirects=True)
+        await same.aclose()
+        return reply
+
+    assert asyncio.run(by_the_other_client()).status_code == 204
+    assert len(seen) == 2 and not seen[1] & ours
+    elsewhere.shutdown()
+    elsewhere.server_close()
+    program.kill()
+    program.close()
 
 
 def test_any_tcp_by_a_forwarded_port(sandbox):

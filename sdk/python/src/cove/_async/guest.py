@@ -9,7 +9,7 @@ import httpx
 
 from .. import errors
 from .._io import async_closing
-from .._wire import GUEST_PORT, KEEPALIVE_S, Envelopes, b64, envelope
+from .._wire import CODE_PORT, GUEST_PORT, KEEPALIVE_S, Envelopes, b64, envelope
 from .transport import AsyncClient, lost
 
 # A stream says that it lives every KEEPALIVE_S; one that is silent for longer is dead.
@@ -26,7 +26,7 @@ class AsyncGuest:
         """What leads a request to a port of this sandbox."""
         found = {"E2b-Sandbox-Id": self.id, "E2b-Sandbox-Port": str(port)}
         token, traffic = self._secrets.get("token"), self._secrets.get("traffic_token")
-        if token:  # services ask for it as the guest does; from other ports the router keeps it
+        if token and port in (GUEST_PORT, CODE_PORT):  # elsewhere the other one is enough
             found["X-Access-Token"] = token
         if traffic:
             found["E2B-Traffic-Access-Token"] = traffic

@@ -25,6 +25,10 @@ def _by_router(reply: httpx.Response) -> bool:
         return False
 
 
+def _same_origin(one: httpx.URL, other: httpx.URL) -> bool:
+    return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)
+
+
 class AsyncPorts:
     """`sandbox.ports`."""
 
@@ -57,7 +61,16 @@ class AsyncPorts:
         """A client whose requests go to that port, whatever names this machine can resolve."""
         client = async_http_client(self._guest.client.connection)
         client.headers.pop("X-API-Key", None)  # it is the server's, not for code inside
-        client.headers.update(self._guest.headers(port))
+        ours = self._guest.headers(port)
+        client.headers.update(ours)
+
+        async def keep_ours(request: httpx.Request) -> None:
+            """What is inside may redirect to where nobody must learn of these."""
+            if not _same_origin(request.url, client.base_url):
+                for name in ours:
+                    request.headers.pop(name, None)
+
+        client.event_hooks = {"request": [keep_ours]}
         return client
 
     async def get(self, port: int, path: str = "/", **options: Any) -> httpx.Response:

@@ -26,6 +26,10 @@ def _by_router(reply: httpx.Response) -> bool:
         return False
 
 
+def _same_origin(one: httpx.URL, other: httpx.URL) -> bool:
+    return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)
+
+
 class Ports:
     """`sandbox.ports`."""
 
@@ -58,7 +62,16 @@ class Ports:
         """A client whose requests go to that port, whatever names this machine can resolve."""
         client = http_client(self._guest.client.connection)
         client.headers.pop("X-API-Key", None)  # it is the server's, not for code inside
-        client.headers.update(self._guest.headers(port))
+        ours = self._guest.headers(port)
+        client.headers.update(ours)
+
+        def keep_ours(request: httpx.Request) -> None:
+            """What is inside may redirect to where nobody must learn of these."""
+            if not _same_origin(request.url, client.base_url):
+                for name in ours:
+                    request.headers.pop(name, None)
+
+        client.event_hooks = {"request": [keep_ours]}
         return client
 
     def get(self, port: int, path: str = "/", **options: Any) -> httpx.Response:
