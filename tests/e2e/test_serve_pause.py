@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import select
 import signal
 import subprocess
 import textwrap
@@ -482,9 +483,15 @@ def processes_of(ids):
 
 
 def kill_all(pids):
+    """A first thread that has ended is no end: the others may still be at it, and a resume then finds a process."""
+    ends = []
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
+            ends.append(os.pidfd_open(pid))
             os.kill(pid, signal.SIGKILL)
+    for end in ends:
+        assert select.select([end], [], [], 20)[0], "they have ended"
+        os.close(end)
     wait_until(lambda: collect_orphans() or not any(map(alive, pids)), "they have ended", 20)
 
 
