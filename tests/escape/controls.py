@@ -152,4 +152,5 @@ CONTROLS = {
 # Attempts with a test of their own, which contains the control.
 SPECIAL = {"descriptors", "caller-terminal", "network-denied", "overlay-forge", "neighbour",
            "take-watchers", "take-queues", "take-timers", "queue-netlink", "queue-ping",
-           "queue-udp", "queue-tcp", "queue-errors", "queue-waiting"}
+           "queue-udp", "queue-tcp", "queue-errors", "queue-waiting", "queue-unlisted",
+           "queue-reset"}

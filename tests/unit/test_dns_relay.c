@@ -225,17 +225,21 @@ static pid_t find_relay(char *status, size_t n)
 
 TEST(the_relay_has_no_privileges)
 {
+    const char *last = WALLS_SANITIZED ? "NoNewPrivs:\t1" : "Seccomp:\t2";
+    int64_t until = clock_ms() + LAB_MS;
     char status[4096];
 
     if (!start(8))
         return;
-    CHECK(find_relay(status, sizeof(status)) > 0);
+    do { /* it has its ports, and gives up the rest before it reads from them */
+        CHECK(find_relay(status, sizeof(status)) > 0);
+    } while (!strstr(status, last) && clock_ms() < until && !usleep(10000));
     CHECK(strstr(status, "Uid:\t65534\t65534\t65534\t65534") != NULL);
     CHECK(strstr(status, "Gid:\t65534\t65534\t65534\t65534") != NULL);
     CHECK(strstr(status, "CapEff:\t0000000000000000") != NULL);
     CHECK(strstr(status, "CapPrm:\t0000000000000000") != NULL);
     CHECK(strstr(status, "NoNewPrivs:\t1") != NULL);
-    CHECK(strstr(status, WALLS_SANITIZED ? "Seccomp:\t0" : "Seccomp:\t2") != NULL);
+    CHECK(strstr(status, last) != NULL);
     stop();
 }
 

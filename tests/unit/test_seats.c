@@ -210,6 +210,7 @@ static void stalled(void)
     CHECK(lives(held) && lives(other));
     rig_say(stands, "c");
     rig_say(fd, HOLD);
+    co_sleep(co_in(50)); /* until both have been heard */
     fd = from("127.0.0.1");
     CHECK(answers(fd, "", "503 Service Unavailable")); /* it has moved: only busy ones are left */
     CHECK_INT(ended(SEAT_WHY_REFUSED), 1);
