@@ -119,7 +119,12 @@ static int make_open(struct volume *v, const char *name, int source, uint64_t fa
     if (result && errno == EDQUOT)
         return err_set(err, ERR_NO_SPACE, "layer %s: its family has used all of its disk limit",
                        name);
-    return result ? err_sys(err, "create layer %s", name) : layer_open(v, name, err);
+    if (!result)
+        return layer_open(v, name, err);
+    err_sys(err, "create layer %s", name);
+    if (err->code == ERR_NOT_FOUND) /* the volume, or the group of its quota, is being taken away */
+        err->code = ERR_UNAVAILABLE;
+    return -1;
 }
 
 int layer_create(struct volume *v, const char *name, uint64_t family, uint64_t quota_bytes,

@@ -20,10 +20,7 @@ def moment(text):
 
 
 def same(now, was):
-    """One sandbox as the API shows it; its deadline may have moved by a moment. One that a release made which had no
-    traffic token for it has got one by an upgrade, and it stays the same from then on."""
-    if was.get("token") and "traffic_token" in now:
-        was.setdefault("traffic_token", now["traffic_token"])
+    """One sandbox as the API shows it; its deadline may have moved by a moment."""
     assert now | {"ends": ""} == was | {"ends": ""}, (now, was)
     ends = [view.get("ends") for view in (now, was)]
     assert ends[0] == ends[1] or abs((moment(ends[0]) - moment(ends[1])).total_seconds()) < ENDS_S, ends
@@ -66,6 +63,7 @@ class Household:
     def __init__(self, world, shared):
         """shared: a directory of the machine that `--allow-mount` names."""
         self.world, self.shared = world, shared
+        self.made = {}                  # traffic tokens that no request asked for
         (shared / "word").write_text("shared")
         self.running = world.box(network="open", limits={"memory_bytes": 256 << 20, "pids": 300}, label="a label",
                                  env={"COLOUR": "green"}, metadata={"kind": "running"})
@@ -119,12 +117,19 @@ class Household:
             if box.id in self.guests:
                 assert self.guests[box.id] in self.world.inside(box.id), f"{box.id}: its guest is gone"
 
+    def with_token(self, was, now):
+        """One that a release made which had no traffic token for it has one in this release, always the same. That
+        release, if one goes back to it, shows none, or what was written down meanwhile."""
+        if not was.get("token") or "traffic_token" in was or "traffic_token" not in now:
+            return was
+        return was | {"traffic_token": self.made.setdefault(was["id"], now["traffic_token"])}
+
     def all_as_it_was(self):
         """State, deadline, limits and the rest as the API shows it; processes and files of what runs."""
         listed = self.world.listed()
         for ident, was in self.views.items():
             assert ident in listed, f"{ident}, {was['state']}, is gone:\n{self.world.log_of(ident)}"
-            same(listed[ident], was)
+            same(listed[ident], self.with_token(was, listed[ident]))
         self.processes_live()
         for box in self.boxes:
             if self.views[box.id]["state"] == "running":

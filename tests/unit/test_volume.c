@@ -375,6 +375,7 @@ static void check_plain(const char *dir)
 {
     struct volume *v = must_open(dir), *again;
     struct layer_usage use;
+    char layers[256];
     int fd;
 
     printf("# %s\n", volume_describe(v));
@@ -408,6 +409,10 @@ static void check_plain(const char *dir)
     close(layer_create(v, "swept", 1, 0, &err));
     CHECK_INT(volume_sweep(v, only_one, NULL, &err), 0);
     CHECK_INT(layer_open(v, "swept", &err), -1);
+    snprintf(layers, sizeof(layers), "%s/volume/layers", dir);
+    CHECK_INT(rmdir(layers), 0); /* as when the machine goes down: no layer is missing */
+    CHECK_INT(layer_create(v, "late", 1, 0, &err), -1);
+    CHECK_INT(err.code, ERR_UNAVAILABLE);
     volume_close(v);
     CHECK_INT(volume_detach(dir, &err), 0);
     put_file(dir, "volume.img", MIB); /* of a root who was here before */
