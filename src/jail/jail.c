@@ -83,9 +83,9 @@ static int add_dev(struct trees *t, int dev, int userns, struct err *err)
 
 static const uint32_t user = 1000;
 
-/* What of a mount may be the sandbox's user's: not root's, nor what any sandbox has on the disk. A
- * group below 1000 is one of the machine's own (disk, shadow, docker), which a set-group-ID program
- * made inside would hand to whoever runs it outside. */
+/* Which owner of a mount may become the sandbox's user: not root, and no id of a sandbox. A group
+ * below 1000 is the machine's own (disk, shadow, docker): a set-group-ID program made inside would
+ * give it to everybody who runs the program outside. */
 static bool mappable(uint32_t id) { return id && !ids_of_sandboxes(id); }
 
 static bool group_mappable(const struct jail_mount *m)

@@ -23,8 +23,9 @@
 #define WALLS_SANITIZED 0
 #endif
 
-/* In a mount namespace of its own: an empty file system on WALLS_ROOT, for what is to be shown;
- * then it becomes the root, read-only. Nothing that is shown may lie below WALLS_ROOT. */
+/* The first makes a mount namespace, and an empty file system on WALLS_ROOT. The caller mounts
+ * there what the process may see. The second makes that the root, read-only. Nothing that the
+ * caller shows may lie below WALLS_ROOT. */
 #define WALLS_ROOT "/sys"
 int walls_root_begin(struct err *err);
 int walls_root_enter(struct err *err);

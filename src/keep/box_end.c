@@ -220,7 +220,8 @@ void box_end(struct box *b, enum keep_reason reason)
     box_end_again(b);
 }
 
-/* One that is to be started again only loses its processes: that it dies is seen as any death. */
+/* A sandbox with ORDER_STAY loses its processes only: the keeper sees their end as any other, and
+ * keeps its files. */
 void box_overrun(struct box *b, uint64_t sockets, uint64_t memory)
 {
     b->socket_bytes = sockets;

@@ -61,8 +61,8 @@ static uint64_t held_bytes(const struct keeper *k, const struct box *b)
     return u.memory_bytes > files ? u.memory_bytes - files : 0;
 }
 
-/* A program has few sockets that are in no list: not connected yet, or reset and not closed. Of
- * whoever has many each is taken for a full one. */
+/* A program has few sockets that are in no list: not connected yet, or reset and not closed. If a
+ * sandbox has many, each counts as full. */
 static uint64_t unlisted_bytes(uint64_t n) { return n > MANY ? (n - MANY) * QUEUE : 0; }
 
 /* What waits in its sockets and is not a part of its memory. The list may have some of them twice

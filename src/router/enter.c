@@ -27,8 +27,8 @@ static void set_cookie(struct way *w, const struct sandbox *s)
                              https ? "; Secure" : ""));
 }
 
-/* Of the same origin whatever the path is: one that begins with "//" is another host's as it is,
- * and "/.//" is not, for whoever names no host. */
+/* The browser stays at its origin, whatever the path is. A path that begins with "//" would name
+ * another host: so the host goes in front of it, or "/." where the request named none. */
 static int send_on(struct way *w, struct str target)
 {
     struct call *c = w->call;

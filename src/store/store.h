@@ -95,9 +95,9 @@ struct store_ops {
     int (*key_remove)(struct store *s, int64_t user, const char *id, struct err *err); /* 0: any */
 
     /* ---- logins ---- */
-    /* Of a user with that password, as the store has it: ERR_DENIED if it has been changed, or its
-     * user locked. alone: it takes the place of all others of the user. Those of his that have
-     * expired go. */
+    /* password: the user's hash when it was found right. ERR_DENIED if the user has another one
+     * now, or is locked. alone: the new login replaces all others of the user. Expired ones of that
+     * user are deleted. */
     int (*session_add)(struct store *s, const struct session *x, const char *password, bool alone,
                        struct err *err);
     /* x takes the place of the login old of the same user; alone: and of all others of that user.

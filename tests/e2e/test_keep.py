@@ -452,7 +452,7 @@ def test_an_allowed_directory_is_shown(client, keeper):
 
 @pytest.mark.parametrize("says", ["", ":group"])
 def test_a_group_of_the_machine_is_a_sandboxes_where_the_keeper_says_so(start_keeper, folder, says):
-    """A disk's: whoever asks for it, with a file that it could not be trusted with."""
+    """Group `disk`: the sandbox's user may write into its directory only where the keeper says `:group`."""
     shared = pathlib.Path(folder, "shared")
     shared.mkdir()
     os.chown(shared, 1234, 6)

@@ -1,5 +1,5 @@
-"""What waits in a sandbox's sockets, through `cove serve`: it counts with the memory, whoever is above the limit
-ends for that, and the event log says how much of the use it was. And ping, for those that ask."""
+"""What waits in a sandbox's sockets, through `cove serve`: it counts as memory, a sandbox above its limit is ended,
+and the event log says how much the sockets held. And ping, for sandboxes that ask for it."""
 
 import os
 import subprocess

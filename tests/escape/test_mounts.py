@@ -44,8 +44,8 @@ def mounted(paths, modes=""):
 
 
 def strangers(path):
-    """(file, what its bits would make of whoever runs it) where that is neither the directory's own
-    owner or group nor a sandbox's."""
+    """(file, the id that its set-id bit gives to who runs it), for ids that are neither the
+    directory's owner or group nor a sandbox's."""
     own = path.stat()
     found = []
     for entry in os.scandir(path):
